@@ -1,0 +1,176 @@
+package loam_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const mod = "github.com/openloam/loam"
+
+// allowed is the whole import graph of the module: package => packages of ours it may import. A new package must be
+// entered here, on its floor.
+var allowed = map[string][]string{
+	// 0: nothing of ours, but what is internal here.
+	"internal/txmark":   {},
+	"internal/outage":   {},
+	"internal/quietlog": {},
+	"internal/loop":     {},
+	"tenant":            {},
+	"database":          {"internal/txmark"},
+	"database/sqlite":   {"database"},
+	"migrations":        {"database"},
+	// 1
+	"events": {"internal/txmark", "tenant"},
+	"ledger": {"database", "tenant"},
+	// 2
+	"durable": {"database", "events", "internal/outage", "ledger", "tenant"},
+	// 3
+	"sweep": {"database", "durable", "ledger", "tenant"},
+	// 4
+	"jobs": {"database", "durable", "internal/quietlog", "sweep", "tenant"},
+	// 5
+	"loam": {
+		"database", "durable", "events", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
+	},
+	// 6
+	"cmd/loam":            {"database/sqlite", "migrations"},
+	"examples/quickstart": {"database/sqlite", "durable", "events", "loam", "tenant"},
+	// For our own tests only.
+	"internal/dbtest": {"database", "database/sqlite", "migrations"},
+	"internal/rig":    {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
+}
+
+// owner says which packages alone may import a third-party tree.
+var owner = map[string][]string{
+	"github.com/riverqueue/": {"jobs", "migrations"},
+	"modernc.org/":           {"database/sqlite", "internal/dbtest"},
+	"github.com/uptrace/bun": {"database", "durable"},
+	"net/http":               {},
+	"testing":                {"internal/dbtest", "internal/rig"},
+}
+
+type listed struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	Imports         []string
+}
+
+func (p listed) name() string {
+	if name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, mod), "/"); name != "" {
+		return name
+	}
+	return "loam"
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// floorErrors says what breaks the table.
+func floorErrors(all []listed) []string {
+	var errs []string
+	seen := map[string]bool{}
+	for _, p := range all {
+		name := p.name()
+		ok, known := allowed[name]
+		if !known {
+			errs = append(errs, name+" has no floor: add it to allowed")
+		}
+		seen[name] = true
+		for _, imp := range p.Imports {
+			ours, isOurs := strings.CutPrefix(imp, mod)
+			if ours = strings.TrimPrefix(ours, "/"); isOurs && ours == "" {
+				ours = "loam"
+			}
+			if isOurs && !slices.Contains(ok, ours) {
+				errs = append(errs, name+" must not import "+ours)
+			}
+			for tree, who := range owner {
+				if strings.HasPrefix(imp, tree) && !slices.Contains(who, name) {
+					errs = append(errs, name+" must not import "+imp)
+				}
+			}
+		}
+	}
+	for name := range allowed {
+		if !seen[name] {
+			errs = append(errs, "allowed names "+name+", which does not exist")
+		}
+	}
+	return errs
+}
+
+func TestFloors(t *testing.T) {
+	t.Parallel()
+	all := list(t)
+	for _, e := range floorErrors(all) {
+		t.Error(e)
+	}
+
+	// The check sees what it is for.
+	for _, c := range []struct{ pkg, imp, want string }{
+		{"durable", "github.com/riverqueue/river", "durable must not import github.com/riverqueue/river"},
+		{"events", mod + "/durable", "events must not import durable"},
+		{"jobs", mod, "jobs must not import loam"},
+		{"nowhere", "fmt", "nowhere has no floor: add it to allowed"},
+	} {
+		broken := append(slices.Clone(all), listed{ImportPath: mod + "/" + c.pkg, Imports: []string{c.imp}})
+		if got := floorErrors(broken); !slices.Contains(got, c.want) {
+			t.Errorf("%s importing %s: got %q, want %q among them", c.pkg, c.imp, got, c.want)
+		}
+	}
+}
+
+// TestDurableKnowsNoRiver: the state machine must not depend on the queue, not even through another package.
+func TestDurableKnowsNoRiver(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./durable").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out, []byte("riverqueue")) {
+		t.Error("durable depends on River")
+	}
+}
+
+func TestOnePackageComment(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		n := 0
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s has %d package comments, want one", p.name(), n)
+		}
+	}
+}

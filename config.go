@@ -1,0 +1,179 @@
+package loam
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/sweep"
+	"github.com/openloam/loam/tenant"
+)
+
+// Config says how an Engine works. Only DB is required.
+type Config struct {
+	// DB is the database, from database/sqlite. The caller closes it, after Stop.
+	DB *database.DB
+	// Registry has the durable subscribers. Defaults to the one that durable.Register fills.
+	Registry *durable.Registry
+	// Tenants says which tenants exist. Defaults to the table loam_tenants, which AddTenant fills.
+	Tenants tenant.Directory
+	// Logger gets log lines with the attributes delivery, subscriber, event and tenant, never a payload. Defaults to
+	// slog.Default().
+	Logger *slog.Logger
+	// TracerProvider makes the span of each run. Defaults to OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the counters. Defaults to OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
+	// Now is the clock of all that is stored. Defaults to time.Now.
+	Now func() time.Time
+
+	// MaxPayloadBytes is the size limit of an event's payload as JSON. Defaults to 65,536.
+	MaxPayloadBytes int
+	// Concurrency is how many handlers this process runs at once. Defaults to 100.
+	Concurrency int
+	// HandlerTimeout is the deadline of a run whose registration names none. Defaults to 60 s.
+	HandlerTimeout time.Duration
+	// StuckAfter is how long after its deadline a handler that has not returned is reported, and its slot given to another.
+	// Its claim is kept. Defaults to 5 s.
+	StuckAfter time.Duration
+	// CrashLimit is in how many crashes a row a delivery may have been run; above it is parked. Defaults to 10.
+	CrashLimit int
+
+	// Lease is how long a claim is exclusive without a renewal. Defaults to 60 s, and to 1,800 s with renewal off.
+	Lease time.Duration
+	// RenewEvery is how often claims are renewed while their handlers run. Defaults to 20 s; negative is never.
+	RenewEvery time.Duration
+	// TakeoverMargin is how long after its lease a claim is taken over at the earliest: more than the clocks of the
+	// processes differ by. Defaults to 10 s.
+	TakeoverMargin time.Duration
+	// LostClaimsEvery is how often the process looks for claims that nobody renews. Defaults to 15 s.
+	LostClaimsEvery time.Duration
+	// SweepEvery is how often due deliveries are looked for whose job was lost. Defaults to 300 s.
+	SweepEvery time.Duration
+	// SweepLimit is how many deliveries one sweep of a tenant wakes at most; a full one goes on 10 s later. Defaults to 500.
+	SweepLimit int
+	// SweepTimeout is the time limit of the sweep of one tenant. Defaults to 30 s.
+	SweepTimeout time.Duration
+
+	// DrainTimeout is how long Stop lets handlers run before it cancels their contexts. Defaults to 10 s.
+	DrainTimeout time.Duration
+	// StopTimeout is how long Stop waits after that for them to return and for outcomes to be written. Defaults to 10 s.
+	StopTimeout time.Duration
+}
+
+// renewalOff reports whether claims are never renewed.
+func (c *Config) renewalOff() bool { return c.RenewEvery < 0 }
+
+// withDefaults returns c with its zero values replaced.
+func withDefaults(c Config) Config {
+	if c.Registry == nil {
+		c.Registry = durable.DefaultRegistry()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Tenants == nil && c.DB != nil {
+		c.Tenants = tenantTable{c.DB}
+	}
+	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, events.DefaultMaxPayloadBytes)
+	c.Concurrency = cmp.Or(c.Concurrency, 100)
+	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 60*time.Second)
+	c.StuckAfter = cmp.Or(c.StuckAfter, 5*time.Second)
+	c.CrashLimit = cmp.Or(c.CrashLimit, 10)
+	lease := 60 * time.Second
+	if c.renewalOff() {
+		lease = 1800 * time.Second
+	}
+	c.Lease = cmp.Or(c.Lease, lease)
+	c.RenewEvery = cmp.Or(c.RenewEvery, 20*time.Second)
+	c.TakeoverMargin = cmp.Or(c.TakeoverMargin, 10*time.Second)
+	c.LostClaimsEvery = cmp.Or(c.LostClaimsEvery, 15*time.Second)
+	c.SweepEvery = cmp.Or(c.SweepEvery, 300*time.Second)
+	c.SweepLimit = cmp.Or(c.SweepLimit, sweep.Limit)
+	c.SweepTimeout = cmp.Or(c.SweepTimeout, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 10*time.Second)
+	return c
+}
+
+// validate reports every mistake at once.
+func (c *Config) validate() error {
+	var errs []error
+	if c.DB == nil {
+		errs = append(errs, errors.New("DB: is nil; open one with database/sqlite"))
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxPayloadBytes", int64(c.MaxPayloadBytes)},
+		{"Concurrency", int64(c.Concurrency)},
+		{"HandlerTimeout", int64(c.HandlerTimeout)},
+		{"StuckAfter", int64(c.StuckAfter)},
+		{"CrashLimit", int64(c.CrashLimit)},
+		{"Lease", int64(c.Lease)},
+		{"TakeoverMargin", int64(c.TakeoverMargin)},
+		{"LostClaimsEvery", int64(c.LostClaimsEvery)},
+		{"SweepEvery", int64(c.SweepEvery)},
+		{"SweepLimit", int64(c.SweepLimit)},
+		{"SweepTimeout", int64(c.SweepTimeout)},
+		{"DrainTimeout", int64(c.DrainTimeout)},
+		{"StopTimeout", int64(c.StopTimeout)},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is negative; leave it 0 for the default", f.name, f.value))
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"Lease", c.Lease}, {"TakeoverMargin", c.TakeoverMargin}} {
+		if f.value%time.Millisecond != 0 {
+			errs = append(errs, fmt.Errorf("%s: %v must be whole milliseconds", f.name, f.value))
+		}
+	}
+	errs = append(errs, c.checkLease())
+	return errors.Join(errs...)
+}
+
+// checkLease reports leases that end before they can be renewed, or before a handler that they must outlast.
+func (c *Config) checkLease() error {
+	if !c.renewalOff() {
+		if need := 2*c.RenewEvery + c.TakeoverMargin; need > c.Lease {
+			return fmt.Errorf("Lease: %v is too short: 2 × RenewEvery + TakeoverMargin is %v, so that one renewal may fail", c.Lease, need)
+		}
+		return nil
+	}
+	longest := c.longestTimeout()
+	if need := longest + c.StuckAfter + c.TakeoverMargin; need > c.Lease {
+		return fmt.Errorf("Lease: %v is too short with renewal off: the longest handler timeout + StuckAfter + TakeoverMargin is %v", c.Lease, need)
+	}
+	return nil
+}
+
+// longestTimeout is the longest deadline that a run can have.
+func (c *Config) longestTimeout() time.Duration {
+	longest := c.HandlerTimeout
+	for _, s := range c.Registry.Registered() {
+		longest = max(longest, s.Timeout)
+	}
+	return longest
+}

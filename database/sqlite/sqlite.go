@@ -1,0 +1,138 @@
+// Package sqlite opens a SQLite database for Loam.
+//
+// One connection writes and four read. Transactions that write take the write lock when they begin, and wait up to ten
+// seconds for another process. The journal is a write-ahead log. These settings are the ones that gave no "database is
+// locked" under sixteen writers and two processes (docs/adr/0002).
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	driver "modernc.org/sqlite"
+
+	"github.com/openloam/loam/database"
+)
+
+// Sync says when a commit is on the disk.
+type Sync string
+
+const (
+	// SyncNormal survives a crash of the process or of the system's kernel without damage; a loss of power may undo the
+	// last commits, as a whole and in order.
+	SyncNormal Sync = "NORMAL"
+	// SyncFull waits for the disk in every commit, so that what was committed also survives a loss of power.
+	SyncFull Sync = "FULL"
+)
+
+// Config says what to open and how.
+type Config struct {
+	// Path is the database file; it is created if it is missing, its directory is not. Required.
+	Path string
+	// Sync says when a commit is on the disk. Defaults to SyncNormal.
+	Sync Sync
+	// Wait is how long a call waits for the write connection. Defaults to database.DefaultWait.
+	Wait time.Duration
+}
+
+// Open opens the database file at path with the default settings. See OpenConfig.
+func Open(ctx context.Context, path string) (*database.DB, error) {
+	return OpenConfig(ctx, Config{Path: path})
+}
+
+// OpenConfig opens a database file, and creates it if it is missing. The error says whether the file cannot be opened
+// (database.ErrCannotOpen), is read-only (database.ErrReadOnly), is full (database.ErrFull) or is not a database
+// (database.ErrNotADatabase). The caller closes the DB.
+func OpenConfig(ctx context.Context, cfg Config) (*database.DB, error) {
+	if cfg.Sync == "" {
+		cfg.Sync = SyncNormal
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	db, err := open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open %s: %w", cfg.Path, database.Explain(err))
+	}
+	return db, nil
+}
+
+func (cfg Config) validate() error {
+	var errs []error
+	switch {
+	case cfg.Path == "":
+		errs = append(errs, errors.New("Path: is empty"))
+	case strings.Contains(cfg.Path, ":memory:"):
+		errs = append(errs, errors.New("Path: a database in memory is not durable, and its connections do not share it; use a temporary file"))
+	case strings.HasPrefix(cfg.Path, "file:"):
+		errs = append(errs, errors.New("Path: is a URI; give the path of the file alone"))
+	case strings.ContainsRune(cfg.Path, 0):
+		errs = append(errs, errors.New("Path: contains NUL"))
+	}
+	if cfg.Sync != SyncNormal && cfg.Sync != SyncFull {
+		errs = append(errs, fmt.Errorf("Sync: %q is not known, it must be %q or %q", cfg.Sync, SyncNormal, SyncFull))
+	}
+	return errors.Join(errs...)
+}
+
+func open(ctx context.Context, cfg Config) (*database.DB, error) {
+	write, err := pool(cfg.Path, 1, url.Values{
+		"_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(" + string(cfg.Sync) + ")", "foreign_keys(1)"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	read, err := pool(cfg.Path, 4, url.Values{
+		"_txlock": {"deferred"},
+		"_pragma": {"busy_timeout(10000)", "query_only(1)", "foreign_keys(1)"},
+	})
+	if err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	db, err := database.New(database.Config{Dialect: database.SQLite, Write: write, Read: read, Wait: cfg.Wait})
+	if err != nil {
+		return nil, errors.Join(err, write.Close(), read.Close())
+	}
+	if err := probe(ctx, db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// pool makes a pool of connections that stay open: each keeps its settings.
+func pool(path string, conns int, query url.Values) (*sql.DB, error) {
+	uri := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}
+	connector, err := driver.NewConnector(uri.String())
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+// probe takes the write lock once and reads the schema: what makes the file unusable shows here, not at the first event.
+func probe(ctx context.Context, db *database.DB) error {
+	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var tables int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+			return err
+		}
+		var mode string
+		if err := tx.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+			return err
+		}
+		if mode != "wal" {
+			return fmt.Errorf("the journal mode is %q and cannot be changed to a write-ahead log; "+
+				"the file system must support shared memory", mode)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,69 @@
+package database
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"time"
+)
+
+// timeFormat has a fixed width, so that text compares as time does. Drivers' own formats trim zeros or write offsets.
+const timeFormat = "2006-01-02 15:04:05.000000"
+
+// Time is a point in time as the tables hold it: UTC, cut to microseconds, as text of fixed width. The zero Time is NULL.
+// It is the only type that reads and writes a time column.
+type Time struct{ time.Time }
+
+var (
+	_ driver.Valuer = Time{}
+	_ sql.Scanner   = (*Time)(nil)
+)
+
+// At returns t as a column holds it. What is below a microsecond is cut off, never rounded up.
+func At(t time.Time) Time {
+	if t.IsZero() {
+		return Time{}
+	}
+	return Time{t.UTC().Truncate(time.Microsecond)}
+}
+
+// Value implements driver.Valuer.
+func (t Time) Value() (driver.Value, error) {
+	if t.IsZero() {
+		return nil, nil
+	}
+	u := t.UTC()
+	if u.Year() < 0 || u.Year() > 9999 {
+		return nil, fmt.Errorf("database: the year %d cannot be stored, it must be 0 to 9999", u.Year())
+	}
+	return u.Format(timeFormat), nil // Format cuts what is below a microsecond
+}
+
+// Scan implements sql.Scanner.
+func (t *Time) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*t = Time{}
+		return nil
+	case time.Time:
+		*t = At(v)
+		return nil
+	case string:
+		return t.parse(v)
+	case []byte:
+		return t.parse(string(v))
+	}
+	return fmt.Errorf("database: a time column holds a %T", src)
+}
+
+func (t *Time) parse(text string) error {
+	u, err := time.Parse(timeFormat, text)
+	if err != nil {
+		return fmt.Errorf("database: a time column holds %q, not the form %q", text, timeFormat)
+	}
+	*t = Time{u.UTC()}
+	return nil
+}
+
+// Millis returns t in milliseconds since 1970, as the ledger holds its times.
+func Millis(t time.Time) int64 { return t.UnixMilli() }

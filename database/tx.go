@@ -1,0 +1,88 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/openloam/loam/internal/txmark"
+)
+
+// ErrWait is returned when no write connection was to be had within the time limit.
+var ErrWait = errors.New("database: waited too long for a write connection; most likely a transaction is held open: " +
+	"slow work inside InTx, or a transaction begun outside InTx whose owner calls the engine without passing it")
+
+// InTx runs fn in one transaction: committed when fn returns nil, else rolled back, also when fn panics. The context that
+// fn gets is marked, so that a call on it that would open a second transaction returns ErrInTransaction at once.
+//
+// It waits at most Config.Wait for a connection (ErrWait), and less if ctx ends. When ctx ends in the middle,
+// everything is rolled back. Errors of the database are explained (see Explain). On SQLite all writers queue here, one
+// after the other.
+func (db *DB) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return db.inTx(ctx, false, fn)
+}
+
+// InTxFirst is InTx for what cannot wait: it goes before every InTx that is still waiting. The renewal of claims uses it.
+func (db *DB) InTxFirst(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return db.inTx(ctx, true, fn)
+}
+
+func (db *DB) inTx(ctx context.Context, first bool, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if txmark.In(ctx, db) {
+		return txmark.ErrInTransaction
+	}
+	conn, release, err := db.acquire(ctx, first)
+	if err != nil {
+		return Explain(err)
+	}
+	defer release()
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return Explain(fmt.Errorf("begin: %w", err))
+	}
+	committed := false
+	defer func() {
+		if !committed {
+			_ = tx.Rollback() // the first error is the one to report; after a full disk SQLite has rolled back already
+		}
+	}()
+	if err := fn(txmark.With(ctx, db), tx); err != nil {
+		return Explain(err)
+	}
+	if err := tx.Commit(); err != nil {
+		return Explain(fmt.Errorf("commit: %w", err))
+	}
+	committed = true
+	return nil
+}
+
+// InTransaction reports whether ctx was handed out by InTx (or marked by MarkTx) of this database.
+func (db *DB) InTransaction(ctx context.Context) bool { return txmark.In(ctx, db) }
+
+// MarkTx marks ctx as InTx does, for code that runs inside a transaction that the caller began.
+func (db *DB) MarkTx(ctx context.Context) context.Context { return txmark.With(ctx, db) }
+
+// acquire takes a write connection. The limit is for the waiting only: a context with a limit of its own would roll the
+// transaction back later.
+func (db *DB) acquire(ctx context.Context, first bool) (*sql.Conn, func(), error) {
+	limited, cancel := context.WithTimeoutCause(ctx, db.wait, ErrWait)
+	defer cancel()
+	if err := db.gate.enter(limited, first); err != nil {
+		return nil, nil, err
+	}
+	start := time.Now()
+	conn, err := db.write.Conn(limited)
+	if err != nil {
+		db.gate.leave()
+		if cause := context.Cause(limited); cause != nil && time.Since(start) > 0 {
+			err = cause
+		}
+		return nil, nil, err
+	}
+	return conn, func() {
+		_ = conn.Close() // gives it back to the pool
+		db.gate.leave()
+	}, nil
+}

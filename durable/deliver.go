@@ -1,0 +1,114 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/tenant"
+)
+
+// Deliver runs the rows with these ids, of the tenant in ctx, that are pending, due, not paused and not being run, and
+// returns when each has its outcome, is stuck, or ctx has ended (the runs go on then). Every other id is a no-op, as is a
+// call for rows that another process runs; those that will be due are woken again.
+//
+// It claims as many as there are free slots and wakes the rest anew, for whoever is free. With no slot free it waits,
+// holding no claim. It returns an error only if the database failed before the claims, or if it is stopping
+// (ErrStopping): then nothing of the call was done. What the handlers return is in the rows.
+func (d *Deliveries) Deliver(ctx context.Context, ids ...string) error {
+	return d.deliver(ctx, ids, false)
+}
+
+// DeliverAlone is Deliver for a row that was in crashes before, called where nothing else runs beside it.
+func (d *Deliveries) DeliverAlone(ctx context.Context, id string) error {
+	return d.deliver(ctx, []string{id}, true)
+}
+
+func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) error {
+	d.calls.enter()
+	defer d.calls.leave()
+	t, err := tenant.Require(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := d.peek(ctx, t, ids)
+	if err != nil {
+		return fmt.Errorf("read the deliveries to run: %w", database.Explain(err))
+	}
+	c := &claim{d: d, tenant: t, owner: ledger.NewOwner()}
+	var ready, later []Ref
+	for _, r := range rows {
+		switch {
+		case r.Unfinished >= suspectFrom && !alone:
+			later = append(later, r.Ref)
+		case d.inflight.has(ledger.Key{Tenant: t, EventID: r.eventID, Handler: r.Key}):
+			c.held = append(c.held, r.ID)
+		default:
+			ready = append(ready, r.Ref)
+		}
+	}
+	if len(ready) > 0 {
+		granted, rest, err := d.slots.take(ctx, d.stopping, ready, d.limit)
+		if err != nil {
+			return err
+		}
+		later = append(later, rest...)
+		for _, r := range granted {
+			c.ids = append(c.ids, r.ID)
+		}
+		defer func() { d.giveUnused(granted, c.runs) }()
+	}
+	if len(c.ids)+len(c.held)+len(later) == 0 {
+		return nil
+	}
+	c.handOn = d.wakeups(t, later)
+	if err := c.take(ctx); err != nil {
+		return err
+	}
+	d.runAll(ctx, c.runs)
+	return nil
+}
+
+// peeked is a row as it was before the claim: enough to choose, nothing to decide by.
+type peeked struct {
+	Ref
+	eventID string
+}
+
+func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([]peeked, error) {
+	rows, err := d.DB.Read().QueryContext(ctx, `SELECT id, event_id, subscriber_key, unfinished FROM event_deliveries
+		WHERE tenant_id = ?1 AND `+database.AnyOf("id", 2)+` AND status = 'pending' ORDER BY id`, tenantID, database.List(ids))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []peeked
+	for rows.Next() {
+		var p peeked
+		if err := rows.Scan(&p.ID, &p.eventID, &p.Key, &p.Unfinished); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, rows.Err()
+}
+
+// limit is the subscriber's own concurrency, 0 for none.
+func (d *Deliveries) limit(key string) int {
+	s, _ := d.Registry.HandlerFor(key)
+	return s.Concurrency
+}
+
+// giveUnused returns the slots of rows that were not granted; a run returns its own.
+func (d *Deliveries) giveUnused(granted []Ref, runs []*run) {
+	running := make(map[string]bool, len(runs))
+	for _, r := range runs {
+		running[r.row.ID] = true
+	}
+	for _, g := range granted {
+		if !running[g.ID] {
+			d.slots.give(g.Key)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/tenant"
+)
+
+// Cursor is the place of a row in the order of the sweep. The zero Cursor is before all.
+type Cursor struct {
+	Due string `json:"due,omitempty"`
+	ID  string `json:"id,omitempty"`
+}
+
+const dueOrder = "coalesce(d.next_attempt_at, d.created_at)"
+
+// Due returns at most limit rows of the tenant in ctx that are pending, due, not paused and not under a live claim, the
+// oldest due first, beginning after the cursor, and the cursor of the last. It changes nothing.
+func (d *Deliveries) Due(ctx context.Context, now time.Time, after Cursor, limit int) ([]Ref, Cursor, error) {
+	t, err := tenant.Require(ctx)
+	if err != nil {
+		return nil, after, err
+	}
+	rows, err := d.DB.Read().QueryContext(ctx, `SELECT d.id, d.subscriber_key, d.unfinished, `+dueOrder+` FROM event_deliveries AS d
+		WHERE d.tenant_id = ?1 AND `+dueOrder+` <= ?2 AND `+dueOrder+` >= ?3 AND (`+dueOrder+`, d.id) > (?3, ?4) AND `+due(2)+`
+		  AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
+		      AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.lease_until > ?5)
+		ORDER BY `+dueOrder+`, d.id LIMIT ?6`,
+		t, database.At(now), after.Due, after.ID, database.Millis(now)-d.Ledger.Margin.Milliseconds(), limit)
+	if err != nil {
+		return nil, after, fmt.Errorf("find due deliveries: %w", database.Explain(err))
+	}
+	defer rows.Close()
+	var out []Ref
+	for rows.Next() {
+		var r Ref
+		if err := rows.Scan(&r.ID, &r.Key, &r.Unfinished, &after.Due); err != nil {
+			return nil, after, err
+		}
+		after.ID = r.ID
+		out = append(out, r)
+	}
+	return out, after, rows.Err()
+}
+
+// Claimed returns the pending rows that these claims, all of the tenant in ctx, are for. It changes nothing.
+func (d *Deliveries) Claimed(ctx context.Context, claims []ledger.Claim) (map[ledger.Key]Ref, error) {
+	t, err := tenant.Require(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([][2]string, len(claims))
+	for i, c := range claims {
+		keys[i] = [2]string{c.EventID, c.Handler}
+	}
+	list, err := json.Marshal(keys)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := d.DB.Read().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished FROM event_deliveries AS d
+		WHERE d.tenant_id = ?1 AND (d.event_id, d.subscriber_key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))
+		  AND d.status = 'pending'`, t, string(list))
+	if err != nil {
+		return nil, fmt.Errorf("find claimed deliveries: %w", database.Explain(err))
+	}
+	defer rows.Close()
+	out := map[ledger.Key]Ref{}
+	for rows.Next() {
+		var r Ref
+		k := ledger.Key{Tenant: t}
+		if err := rows.Scan(&r.ID, &k.EventID, &k.Handler, &r.Unfinished); err != nil {
+			return nil, err
+		}
+		r.Key = k.Handler
+		out[k] = r
+	}
+	return out, rows.Err()
+}

@@ -1,0 +1,203 @@
+package durable
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/openloam/loam/database"
+)
+
+type kind int
+
+const (
+	success kind = iota
+	failure
+	cut // by shutdown, or because the claim was lost: spends no attempt
+)
+
+// outcome is what a run ends with.
+type outcome struct {
+	kind  kind
+	text  string // of the failure
+	stack string
+	took  time.Duration
+
+	// Set by the transaction:
+	attempts int
+	dead     bool
+	gone     bool // the row was no longer pending
+}
+
+// errRefused says that the claim is another's, or nobody's: the outcome was not written.
+var errRefused = errors.New("the claim was lost")
+
+const writingOutcomes = "writing outcomes"
+
+// outcomeLimit is the time limit of one try to write an outcome.
+const outcomeLimit = 30 * time.Second
+
+// write commits the outcome, and tries again for as long as the database fails: the claim is renewed meanwhile, so that
+// nobody else runs the handler. Neither the handler's deadline nor a shutdown ends it, only Wait's limit does.
+func (d *Deliveries) write(ctx context.Context, r *run, out outcome) {
+	for try := 1; ; try++ {
+		err := d.tryWrite(r, &out, try > 1) //nolint:contextcheck // the outcome outlives the handler's context
+		if err == nil || errors.Is(err, errRefused) {
+			d.outage.Succeeded(ctx, d.Logger, writingOutcomes)
+		}
+		if err == nil {
+			d.reportOutcome(ctx, r, out)
+			return
+		}
+		if errors.Is(err, errRefused) {
+			d.metrics.lostClaims.Add(ctx, 1, subscriberLabel(r.row.SubscriberKey))
+			d.Logger.WarnContext(ctx, "outcome not written: the claim was lost", r.row.attrs()...)
+			return
+		}
+		d.outage.Failed(ctx, d.Logger, writingOutcomes, err, r.row.attrs()...)
+		if !pause(d.hard, nil, backoff(try)) { //nolint:contextcheck // the handler is done with its own
+			d.Logger.ErrorContext(ctx, "outcome not written before shutdown; the delivery runs again when its lease is over",
+				append(r.row.attrs(), slog.Any("error", err))...)
+			return
+		}
+	}
+}
+
+func (d *Deliveries) tryWrite(r *run, out *outcome, again bool) error {
+	ctx, cancel := context.WithTimeout(d.hard, outcomeLimit)
+	defer cancel()
+	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		out.attempts, out.dead, out.gone = 0, false, false
+		switch out.kind {
+		case success:
+			return d.writeSuccess(ctx, tx, r, out, again)
+		case failure:
+			return d.writeFailure(ctx, tx, r, out)
+		case cut:
+			return d.writeCut(ctx, tx, r, out)
+		}
+		return nil
+	})
+}
+
+func (d *Deliveries) writeSuccess(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
+	now := d.Now()
+	held, err := d.Ledger.Done(ctx, tx, now, r.claim)
+	if err != nil {
+		return err
+	}
+	if !held {
+		if again { // the first try may have been committed, and its answer lost
+			if held, err = d.Ledger.DoneBy(ctx, tx, r.claim); held || err != nil {
+				return err
+			}
+		}
+		return errRefused
+	}
+	return out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'delivered', delivered_at = ?3, last_error = NULL,
+		next_attempt_at = NULL, unfinished = 0, duration_ms = ?4, updated_at = ?3
+		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
+}
+
+func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
+	if err := d.release(ctx, tx, r); err != nil {
+		return err
+	}
+	now := d.Now()
+	var history string
+	err := tx.QueryRowContext(ctx, `UPDATE event_deliveries SET attempts = attempts + 1, unfinished = 0, last_error = ?3,
+		duration_ms = ?4, updated_at = ?5 WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending' RETURNING attempts, errors`,
+		r.row.TenantID, r.row.ID, out.text, out.took.Milliseconds(), database.At(now)).Scan(&out.attempts, &history)
+	if errors.Is(err, sql.ErrNoRows) {
+		out.gone = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	status, next := Pending, database.At(r.started.Add(r.sub.wait(out.attempts)))
+	if out.attempts >= r.sub.MaxAttempts {
+		out.dead, status, next = true, Dead, database.Time{}
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries SET status = ?3, next_attempt_at = ?4, errors = ?5
+		WHERE tenant_id = ?1 AND id = ?2`, r.row.TenantID, r.row.ID, status, next, addFailure(history, r, out)); err != nil {
+		return err
+	}
+	if out.dead {
+		return nil
+	}
+	return d.wakeTx(ctx, tx, r, next.Time)
+}
+
+func (d *Deliveries) writeCut(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
+	if err := d.release(ctx, tx, r); err != nil {
+		return err
+	}
+	err := out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = 0, updated_at = ?3
+		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, database.At(d.Now())))
+	if err != nil || out.gone {
+		return err
+	}
+	return d.wakeTx(ctx, tx, r, time.Time{})
+}
+
+// release gives the claim back; errRefused if it is not held.
+func (d *Deliveries) release(ctx context.Context, tx *sql.Tx, r *run) error {
+	held, err := d.Ledger.Release(ctx, tx, r.claim)
+	if err == nil && !held {
+		return errRefused
+	}
+	return err
+}
+
+func (d *Deliveries) wakeTx(ctx context.Context, tx *sql.Tx, r *run, at time.Time) error {
+	return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(r.row.TenantID, []Ref{{ID: r.row.ID, Key: r.row.SubscriberKey, at: at}}))
+}
+
+// update notes a row that the statement did not find: an operator, or a foreign hand, was there in between.
+func (out *outcome) update(res sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	out.gone = n == 0
+	return err
+}
+
+// addFailure appends the run to the row's history.
+func addFailure(history string, r *run, out *outcome) string {
+	row := EventDelivery{Errors: history}
+	h := append(row.History(), Failure{
+		At: database.At(r.started), Run: r.row.Runs, Error: out.text, Stack: out.stack, DurationMS: out.took.Milliseconds(),
+	})
+	text, _ := json.Marshal(h[max(0, len(h)-historyLimit):]) // clean texts and numbers always encode
+	return string(text)
+}
+
+// reportOutcome counts and logs what is committed.
+func (d *Deliveries) reportOutcome(ctx context.Context, r *run, out outcome) {
+	attrs := append(r.row.attrs(), slog.Duration("took", out.took))
+	label := subscriberLabel(r.row.SubscriberKey)
+	switch {
+	case out.gone:
+		d.metrics.rowsGone.Add(ctx, 1, label)
+		d.Logger.ErrorContext(ctx, "the run has ended, but its row is no longer pending: somebody changed or deleted it", attrs...)
+	case out.kind == success:
+		d.metrics.delivered.Add(ctx, 1, label)
+		d.Logger.DebugContext(ctx, "delivered", attrs...)
+	case out.kind == cut:
+		d.Logger.InfoContext(ctx, "run cut short, it will run again", attrs...)
+	default:
+		d.metrics.failed.Add(ctx, 1, label)
+		attrs = append(attrs, slog.Int("attempts", out.attempts), slog.String("error", out.text))
+		if out.dead {
+			d.metrics.died(ctx, d.Registry, r.row.SubscriberKey)
+			d.Logger.ErrorContext(ctx, "delivery is dead: its last attempt failed", attrs...)
+			return
+		}
+		d.Logger.WarnContext(ctx, "delivery failed, it will be tried again", attrs...)
+	}
+}

@@ -1,0 +1,98 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/openloam/loam/events"
+)
+
+var defaultRegistry = NewRegistry()
+
+// DefaultRegistry returns the registry that Register and RegisterFunc fill.
+func DefaultRegistry() *Registry { return defaultRegistry }
+
+// Register adds a durable subscriber to the default registry: from the next start of the engine on, every event that
+// pattern matches reaches h. The key is stored in rows: choose a stable one. A bad pattern, an empty key, a nil handler, a
+// key that is taken, or a registration after the engine has started is a programming error, and panics with a message
+// that names the key and the places.
+func Register(key, pattern string, h Handler, opts ...Option) {
+	defaultRegistry.register(key, pattern, h, opts, caller())
+}
+
+// RegisterFunc is Register for a function.
+func RegisterFunc(key, pattern string, f func(ctx context.Context, e events.Event) error, opts ...Option) {
+	defaultRegistry.register(key, pattern, HandlerFunc(f), opts, caller())
+}
+
+// Register is the function Register, for this registry.
+func (r *Registry) Register(key, pattern string, h Handler, opts ...Option) {
+	r.register(key, pattern, h, opts, caller())
+}
+
+// RegisterFunc is the function RegisterFunc, for this registry.
+func (r *Registry) RegisterFunc(key, pattern string, f func(ctx context.Context, e events.Event) error, opts ...Option) {
+	r.register(key, pattern, HandlerFunc(f), opts, caller())
+}
+
+func (r *Registry) register(key, pattern string, h Handler, opts []Option, place string) {
+	s := Subscriber{Key: key, Pattern: pattern, Handler: h, MaxAttempts: MaxAttempts, Backoff: Backoff(), Queue: DefaultQueue, place: place}
+	errs := []error{checkKey(key), events.CheckPattern(pattern)}
+	if isNil(h) {
+		errs = append(errs, errors.New("the handler is nil"))
+	}
+	for _, opt := range opts {
+		errs = append(errs, opt(&s))
+	}
+	if err := errors.Join(errs...); err != nil {
+		panic(fmt.Errorf("durable: Register(%q, %q) at %s: %w", key, pattern, place, err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sealed {
+		panic(fmt.Errorf("durable: Register(%q, %q) at %s: the engine has started; register at boot, before Start", key, pattern, place))
+	}
+	if first, taken := r.byKey[key]; taken {
+		panic(fmt.Errorf("durable: the key %q is registered twice: at %s and at %s", key, first.place, place))
+	}
+	r.byKey[key] = s
+	r.order = append(r.order, key)
+}
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("the key is empty")
+	case len(key) > events.MaxNameBytes:
+		return fmt.Errorf("the key has %d bytes, at most %d are allowed", len(key), events.MaxNameBytes)
+	case !utf8.ValidString(key), strings.ContainsRune(key, 0):
+		return errors.New("the key is not valid UTF-8, or contains NUL")
+	}
+	return nil
+}
+
+func isNil(h Handler) bool {
+	if h == nil {
+		return true
+	}
+	switch v := reflect.ValueOf(h); v.Kind() {
+	case reflect.Func, reflect.Pointer, reflect.Map, reflect.Chan, reflect.Slice, reflect.Interface:
+		return v.IsNil()
+	default:
+		return false
+	}
+}
+
+// caller is the place of the call to the exported function that calls it.
+func caller() string {
+	_, file, line, ok := runtime.Caller(2)
+	if !ok {
+		return "an unknown place"
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}

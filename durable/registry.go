@@ -1,0 +1,81 @@
+package durable
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/openloam/loam/events"
+)
+
+// Subscriber is one registration.
+type Subscriber struct {
+	// Key is what a row stores.
+	Key string
+	// Pattern is an event name, or a prefix that ends in a dot.
+	Pattern string
+	// Handler is called for each event.
+	Handler Handler
+	// MaxAttempts is how many runs may fail before a delivery is dead.
+	MaxAttempts int
+	// Backoff is the schedule in the form of the function Backoff.
+	Backoff []time.Duration
+	// Timeout is the deadline of one run; 0 is the engine's.
+	Timeout time.Duration
+	// Queue is the River queue.
+	Queue string
+	// Concurrency is the limit of this subscriber in one process; 0 is none of its own.
+	Concurrency int
+
+	place string // file:line of the registration
+}
+
+// wait is how long after the start of the run that was failure n the next attempt is due.
+func (s *Subscriber) wait(n int) time.Duration {
+	return s.Backoff[min(n, len(s.Backoff)-1)]
+}
+
+// Registry maps keys to handlers. The package's functions use a default one; tests make their own. It is safe for use by
+// several goroutines.
+type Registry struct {
+	mu     sync.RWMutex
+	sealed bool
+	order  []string
+	byKey  map[string]Subscriber
+}
+
+// NewRegistry makes an empty registry.
+func NewRegistry() *Registry {
+	return &Registry{byKey: map[string]Subscriber{}}
+}
+
+// Registered returns all registrations, in the order in which they were made.
+func (r *Registry) Registered() []Subscriber {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Subscriber, 0, len(r.order))
+	for _, key := range r.order {
+		out = append(out, r.byKey[key])
+	}
+	return out
+}
+
+// SubscribersFor returns the registrations whose pattern matches name, in the order in which they were made.
+func (r *Registry) SubscribersFor(name string) []Subscriber {
+	return slices.DeleteFunc(r.Registered(), func(s Subscriber) bool { return !events.Match(s.Pattern, name) })
+}
+
+// HandlerFor returns the registration of key, and false if there is none.
+func (r *Registry) HandlerFor(key string) (Subscriber, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s, ok := r.byKey[key]
+	return s, ok
+}
+
+// Seal refuses further registrations; the engine calls it when it starts.
+func (r *Registry) Seal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealed = true
+}

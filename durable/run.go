@@ -1,0 +1,167 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/tenant"
+)
+
+var (
+	// ErrClaimLost is the cause of a handler's context when its claim was lost, or could not be renewed in time.
+	ErrClaimLost = errors.New("durable: the claim on this delivery was lost; another process may run it")
+	// ErrShutdown is the cause of a handler's context when the engine stops and has waited long enough.
+	ErrShutdown = errors.New("durable: the engine is shutting down")
+	// ErrTimeout is the cause of a handler's context at its deadline.
+	ErrTimeout = errors.New("durable: the handler's time limit is over")
+)
+
+// run is one start of a handler, from its claim to its outcome. Its goroutine owns it.
+type run struct {
+	row     EventDelivery
+	sub     Subscriber
+	claim   ledger.Claim
+	expires time.Time // on the monotonic clock: not renewed by then, the handler is cancelled
+
+	started time.Time // on the engine's clock
+	begun   time.Time // on the monotonic clock
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc
+	expiry *time.Timer
+}
+
+// result is what became of a handler.
+type result struct {
+	err   error
+	text  string // describes err
+	stack string
+}
+
+// runAll runs each in a goroutine of its own and waits until all have an outcome or are stuck, or ctx ends.
+func (d *Deliveries) runAll(ctx context.Context, runs []*run) {
+	settled := make([]<-chan struct{}, len(runs))
+	for i, r := range runs {
+		settled[i] = d.launch(ctx, r)
+	}
+	for _, s := range settled {
+		select {
+		case <-s:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// launch starts r and returns a channel that is closed when its slot is free again.
+func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
+	hctx := tenant.WithActor(tenant.With(context.WithoutCancel(ctx), r.row.TenantID), "")
+	hctx, r.cancel = context.WithCancelCause(hctx)
+	d.inflight.add(r)
+	r.arm(r.expires)
+	if d.cancelled() {
+		r.cancel(ErrShutdown)
+	}
+	settled := make(chan struct{})
+	free := sync.OnceFunc(func() {
+		d.slots.give(r.row.SubscriberKey)
+		close(settled)
+	})
+	d.calls.enter()
+	go func() {
+		defer d.calls.leave()
+		defer free()
+		defer d.inflight.remove(r)
+		defer r.end()
+		d.execute(hctx, r, free)
+	}()
+	return settled
+}
+
+// arm sets the time at which a claim that was not renewed cancels the handler.
+func (r *run) arm(expires time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	r.expiry = time.AfterFunc(time.Until(expires), func() { r.cancel(ErrClaimLost) })
+}
+
+// end frees what the run holds in memory.
+func (r *run) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expiry.Stop()
+	r.cancel(nil)
+}
+
+// execute runs the handler with its deadline and its span, and writes the outcome. free gives the slot back early, when
+// the handler is stuck.
+func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
+	r.started, r.begun = d.Now(), time.Now()
+	if ctx.Err() != nil { // shutdown came between the claim and the run
+		d.write(ctx, r, outcome{kind: cut})
+		return
+	}
+	ctx, span := d.spanRun(ctx, &r.row)
+	defer span.End()
+	timeout := d.timeout(&r.sub)
+	ctx, stop := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+	defer stop()
+
+	handled := contained(func() result { return d.handle(ctx, r) }, panicked)
+	stuck := time.NewTimer(timeout + d.StuckAfter)
+	defer stuck.Stop()
+	var res result
+	select {
+	case res = <-handled:
+	case <-stuck.C:
+		free()
+		d.metrics.stuck.Add(ctx, 1, subscriberLabel(r.row.SubscriberKey))
+		d.Logger.ErrorContext(ctx, "handler is stuck: it has not returned after its deadline; its claim is kept, its slot is free",
+			append(r.row.attrs(), slog.Duration("timeout", timeout), slog.Duration("after", d.StuckAfter))...)
+		res = <-handled
+	}
+	out := d.decide(ctx, r, res)
+	if out.kind == failure {
+		spanFailed(span, out.text)
+	}
+	d.write(ctx, r, out)
+}
+
+// handle calls the handler with an event of its own.
+func (d *Deliveries) handle(ctx context.Context, r *run) result {
+	e, err := events.Stored(r.row.EventID, r.row.EventName, r.row.TenantID, []byte(r.row.Payload))
+	if err == nil {
+		err = r.sub.Handler.Handle(ctx, e)
+	}
+	if err == nil {
+		return result{}
+	}
+	return result{err: err, text: errorText(err)}
+}
+
+func panicked(p *PanicError) result {
+	return result{err: p, text: errorText(p), stack: cleanText(string(p.Stack))}
+}
+
+// decide turns a handler's result into the outcome of the run. A run that was cut short spends no attempt; a panic always
+// does.
+func (d *Deliveries) decide(ctx context.Context, r *run, res result) outcome {
+	out := outcome{kind: failure, took: time.Since(r.begun), text: res.text, stack: res.stack}
+	cause := context.Cause(ctx)
+	switch {
+	case res.err == nil:
+		out.kind = success
+	case res.stack != "":
+	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrClaimLost):
+		out.kind = cut
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package durable
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Ref is what is to be known of a row to wake it.
+type Ref struct {
+	ID         string
+	Key        string
+	Unfinished int
+
+	at time.Time // zero: at once
+}
+
+// wakeups puts rows of one tenant into as few wake-ups as there are queues, times and hundreds; a suspect has its own.
+func (d *Deliveries) wakeups(tenantID string, rows []Ref) []Wakeup {
+	type group struct {
+		queue string
+		at    time.Time
+	}
+	open := map[group]int{}
+	var out []Wakeup
+	for _, r := range rows {
+		g := group{d.queueFor(r.Key, r.Unfinished), ceilMillis(r.at)}
+		i, ok := open[g]
+		if !ok || g.queue == SuspectQueue || len(out[i].IDs) == MaxWakeup {
+			i = len(out)
+			open[g] = i
+			out = append(out, Wakeup{Tenant: tenantID, Queue: g.queue, At: g.at})
+		}
+		out[i].IDs = append(out[i].IDs, r.ID)
+	}
+	return out
+}
+
+// Wake inserts wake-ups for rows of one tenant, each wake-up in a transaction of its own so that no lock is held for long.
+// One that fails is tried again in halves, so that a row that cannot be woken does not keep the others asleep. It returns
+// how many rows were woken, and the errors of the others.
+func (d *Deliveries) Wake(ctx context.Context, tenantID string, rows []Ref) (int, error) {
+	woken := 0
+	var errs []error
+	for _, w := range d.wakeups(tenantID, rows) {
+		n, err := d.wakeOne(ctx, w)
+		woken += n
+		errs = append(errs, err)
+	}
+	return woken, errors.Join(errs...)
+}
+
+func (d *Deliveries) wakeOne(ctx context.Context, w Wakeup) (int, error) {
+	err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return d.Enqueuer.Enqueue(ctx, tx, []Wakeup{w})
+	})
+	if err == nil {
+		return len(w.IDs), nil
+	}
+	if len(w.IDs) == 1 || ctx.Err() != nil {
+		return 0, err
+	}
+	half := len(w.IDs) / 2
+	left, right := w, w
+	left.IDs, right.IDs = slices.Clone(w.IDs[:half]), slices.Clone(w.IDs[half:])
+	n, errLeft := d.wakeOne(ctx, left)
+	m, errRight := d.wakeOne(ctx, right)
+	return n + m, errors.Join(errLeft, errRight)
+}
+
+// ceilMillis rounds up to River's resolution, so that a job never comes before its row is due.
+func ceilMillis(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	if down := t.Truncate(time.Millisecond); down.Before(t) {
+		return down.Add(time.Millisecond)
+	}
+	return t
+}

@@ -1,0 +1,138 @@
+package loam
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/jobs"
+	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/migrations"
+	"github.com/openloam/loam/sweep"
+)
+
+// scope names the tracer and the meter.
+const scope = "github.com/openloam/loam"
+
+// Engine publishes events and, once started, works deliveries. It is safe for use by several goroutines.
+type Engine struct {
+	cfg        Config
+	bus        events.Bus
+	deliveries *durable.Deliveries
+	sweeper    *sweep.Sweeper
+	jobs       *jobs.Jobs
+
+	mu        sync.Mutex
+	state     state
+	stopLoops context.CancelFunc
+	loops     sync.WaitGroup
+}
+
+// New makes an Engine. It does no I/O and starts no goroutine. The error names every field of cfg that is wrong.
+func New(cfg Config) (*Engine, error) {
+	cfg = withDefaults(cfg)
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("loam: Config: %w", err)
+	}
+	queue, err := jobs.New(cfg.DB, cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("loam: %w", err)
+	}
+	led := &ledger.Ledger{Lease: cfg.Lease, Margin: cfg.TakeoverMargin}
+	deliveries, err := durable.New(durable.Config{
+		DB: cfg.DB, Registry: cfg.Registry, Ledger: led, Enqueuer: queue, Tenants: cfg.Tenants, Now: cfg.Now,
+		Logger: cfg.Logger, Tracer: cfg.TracerProvider.Tracer(scope), Meter: cfg.MeterProvider.Meter(scope),
+		Concurrency: cfg.Concurrency, HandlerTimeout: cfg.HandlerTimeout, StuckAfter: cfg.StuckAfter, CrashLimit: cfg.CrashLimit,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("loam: %w", err)
+	}
+	sweeper := sweep.New(sweep.Config{
+		DB: cfg.DB, Deliveries: deliveries, Ledger: led, Tenants: cfg.Tenants, Now: cfg.Now, Logger: cfg.Logger,
+		Limit: cfg.SweepLimit, Timeout: cfg.SweepTimeout,
+	})
+	return &Engine{cfg: cfg, deliveries: deliveries, sweeper: sweeper, jobs: queue}, nil
+}
+
+// Migrate brings the database to this build's schema, River's tables included. Several processes may call it at once.
+func (e *Engine) Migrate(ctx context.Context) error {
+	if _, err := migrations.Migrate(ctx, e.cfg.DB, e.cfg.Now()); err != nil {
+		return fmt.Errorf("loam: %w", err)
+	}
+	return nil
+}
+
+// Subscribe adds an inline subscriber: it runs in the publisher's goroutine before Publish returns, and nothing of it is
+// stored or retried. The empty pattern is every event. It returns a function that takes the subscriber away again. A bad
+// pattern or a nil handler panics.
+func (e *Engine) Subscribe(pattern string, handle events.HandlerFunc) (unsubscribe func()) {
+	return e.bus.Subscribe(pattern, handle)
+}
+
+// Publish publishes an event in the tenant of ctx: the rows of its durable subscribers are committed, then its inline
+// subscribers run. See PublishTx for an event that belongs to data.
+//
+// When capture fails, that error comes back and nothing was stored and nobody called: events.ErrInvalidName,
+// ErrInvalidPayload, ErrInvalidID and ErrIDReused say what was wrong; after any other error the caller may publish again,
+// with the same id if it gave one. A *events.SubscriberError means that the event was captured: do not publish it again.
+// Inside a transaction of this engine it returns events.ErrInTransaction at once. A panic of an inline subscriber goes on
+// to the caller after all have run.
+func (e *Engine) Publish(ctx context.Context, name string, p events.Payload, opts ...events.PublishOption) error {
+	if e.cfg.DB.InTransaction(ctx) {
+		return events.ErrInTransaction
+	}
+	ev, err := events.New(ctx, name, p, e.cfg.MaxPayloadBytes, opts...)
+	if err != nil {
+		return err
+	}
+	if err := e.deliveries.Capture(ctx, ev); err != nil {
+		return fmt.Errorf("loam: %w", err)
+	}
+	return e.bus.Dispatch(ctx, ev)
+}
+
+// PublishTx is Publish in the caller's transaction, which must be of the engine's database: the event's deliveries are
+// there if and only if the transaction commits. Inline subscribers run now; they reach the transaction through Event.Tx.
+// On any error the caller rolls back, and all is undone.
+func (e *Engine) PublishTx(ctx context.Context, tx *sql.Tx, name string, p events.Payload, opts ...events.PublishOption) error {
+	if tx == nil {
+		return errors.New("loam: PublishTx: the transaction is nil; use Publish without one")
+	}
+	ev, err := events.New(ctx, name, p, e.cfg.MaxPayloadBytes, opts...)
+	if err != nil {
+		return err
+	}
+	ctx = e.cfg.DB.MarkTx(ctx)
+	if err := e.deliveries.CaptureTx(ctx, tx, ev); err != nil {
+		return fmt.Errorf("loam: %w", database.Explain(err))
+	}
+	return e.bus.Dispatch(ctx, ev.WithTx(tx))
+}
+
+// InTx runs fn in one transaction: committed when fn returns nil, else rolled back. Publish on the context that fn gets
+// returns events.ErrInTransaction; use PublishTx. On SQLite it is the only one that writes: keep it short. It waits at
+// most 10 s for its turn (database.ErrWait).
+func (e *Engine) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return e.cfg.DB.InTx(ctx, fn)
+}
+
+// Redeliver makes a dead delivery of the tenant in ctx pending again, with all its attempts, and wakes it.
+// durable.ErrNotFound if the tenant has no such delivery, durable.ErrNotDead if it is not dead.
+func (e *Engine) Redeliver(ctx context.Context, id string) error {
+	return e.deliveries.Redeliver(ctx, id)
+}
+
+// Deliveries returns a page of the deliveries of the tenant in ctx, in the order of their capture.
+func (e *Engine) Deliveries(ctx context.Context, q durable.Query) ([]durable.EventDelivery, error) {
+	return e.deliveries.List(ctx, q)
+}
+
+// Delivery returns one delivery of the tenant in ctx, or durable.ErrNotFound.
+func (e *Engine) Delivery(ctx context.Context, id string) (durable.EventDelivery, error) {
+	return e.deliveries.Get(ctx, id)
+}

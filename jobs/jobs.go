@@ -1,0 +1,138 @@
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riversqlite"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/quietlog"
+)
+
+const (
+	// fetchCooldown is River's least time between two fetches. It caps a queue at workers / cooldown: River's default of
+	// 100 ms gave 1,000 jobs a second with 100 workers. It also limits the notices of a client that only inserts.
+	fetchCooldown = 5 * time.Millisecond
+	// logPeriod is how often one message of River's gets through.
+	logPeriod = time.Minute
+	// keepCompleted is how long River keeps a job that is done; the row is the record.
+	keepCompleted = time.Hour
+)
+
+// Jobs inserts jobs and, once started, works them. It is safe for use by several goroutines.
+type Jobs struct {
+	db     *database.DB
+	logger *slog.Logger
+	insert *river.Client[*sql.Tx]
+	work   *river.Client[*sql.Tx]
+}
+
+var _ durable.Enqueuer = (*Jobs)(nil)
+
+// New makes a Jobs that can insert. It does no I/O and starts no goroutine.
+func New(db *database.DB, logger *slog.Logger) (*Jobs, error) {
+	j := &Jobs{db: db, logger: slog.New(quietlog.New(logger.Handler(), slog.LevelWarn, logPeriod))}
+	var err error
+	j.insert, err = river.NewClient(riversqlite.New(db.Write()), &river.Config{Logger: j.logger, FetchCooldown: fetchCooldown})
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	return j, nil
+}
+
+// Enqueue inserts a job for each wake-up, in tx.
+func (j *Jobs) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wakeup) error {
+	if len(wakeups) == 0 {
+		return nil
+	}
+	params := make([]river.InsertManyParams, len(wakeups))
+	for i, w := range wakeups {
+		params[i] = river.InsertManyParams{
+			Args:       wakeArgs{TenantID: w.Tenant, DeliveryIDs: w.IDs},
+			InsertOpts: &river.InsertOpts{Queue: w.Queue, ScheduledAt: w.At},
+		}
+	}
+	if _, err := j.insert.InsertManyTx(ctx, tx, params); err != nil {
+		return fmt.Errorf("insert %d wake-ups: %w", len(wakeups), err)
+	}
+	return nil
+}
+
+// Work is what Start needs.
+type Work struct {
+	Deliveries Deliverer
+	Sweeper    Sweeper
+	// Queues are the River queues to work, beside those that Loam has itself.
+	Queues []string
+	// Concurrency is how many jobs of a queue are worked at once.
+	Concurrency int
+	// SweepEvery is the interval of the sweep.
+	SweepEvery time.Duration
+	// LongestRun is how long a delivery can take until it has returned or is given up as stuck.
+	LongestRun time.Duration
+}
+
+// slack is what a job may take beside its longest run: waiting for slots, the claim, the outcome.
+const slack = time.Minute
+
+// Start begins to work jobs and asks for a sweep. ctx is for starting only.
+func (j *Jobs) Start(ctx context.Context, w Work) error {
+	workers := river.NewWorkers()
+	sweeps := &sweepWorker{jobs: j, sweeper: w.Sweeper}
+	if err := errors.Join(
+		river.AddWorkerSafely(workers, &wakeWorker{deliveries: w.Deliveries}),
+		river.AddWorkerSafely(workers, sweeps),
+	); err != nil {
+		return fmt.Errorf("jobs: %w", err)
+	}
+	queues := map[string]river.QueueConfig{
+		durable.DefaultQueue:     {MaxWorkers: w.Concurrency},
+		durable.SuspectQueue:     {MaxWorkers: 1},
+		durable.MaintenanceQueue: {MaxWorkers: 1},
+	}
+	for _, q := range w.Queues {
+		queues[q] = river.QueueConfig{MaxWorkers: w.Concurrency}
+	}
+	limit := max(w.LongestRun+slack, w.SweepEvery)
+	client, err := river.NewClient(riversqlite.New(j.db.Write()), &river.Config{
+		Logger: j.logger, FetchCooldown: fetchCooldown,
+		Queues: queues, Workers: workers,
+		PeriodicJobs:                []*river.PeriodicJob{periodicSweep(w.SweepEvery)},
+		JobTimeout:                  limit,
+		RescueStuckJobsAfter:        limit + slack,
+		CompletedJobRetentionPeriod: keepCompleted,
+		ReindexerSchedule:           river.NeverSchedule(), // a REINDEX locks SQLite's file
+	})
+	if err != nil {
+		return fmt.Errorf("jobs: %w", err)
+	}
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("jobs: start River: %w", database.Explain(err))
+	}
+	j.work = client
+	return j.SweepSoon(ctx)
+}
+
+// Stop fetches no more jobs and waits for those that are worked. When ctx ends first, it returns the context's error, and
+// may be called again.
+func (j *Jobs) Stop(ctx context.Context) error {
+	if j.work == nil {
+		return nil
+	}
+	return j.work.Stop(ctx)
+}
+
+// Abort is Stop, but ends the contexts of the jobs.
+func (j *Jobs) Abort(ctx context.Context) error {
+	if j.work == nil {
+		return nil
+	}
+	return j.work.StopAndCancel(ctx)
+}

@@ -1,0 +1,54 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/openloam/loam/database"
+)
+
+// Renew gives the claims a fresh lease, all in one statement, and returns those that were renewed. It crosses tenants:
+// each claim is named with its own.
+func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []Claim) ([]Claim, error) {
+	tuples := make([][5]any, len(claims))
+	for i, c := range claims {
+		tuples[i] = [5]any{c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner}
+	}
+	mine, err := json.Marshal(tuples)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, `
+		UPDATE processed_events SET lease_until = ?1
+		 WHERE status = 'in_progress' AND (tenant_id, event_id, handler, started_at, owner) IN
+		       (SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?2))
+		RETURNING tenant_id, event_id, handler, started_at, owner`,
+		database.Millis(now)+l.Lease.Milliseconds(), string(mine))
+	return scanClaims(rows, err)
+}
+
+// Held reports whether the claim is still its owner's, whatever its lease says. It is a plain read.
+func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, error) {
+	var n int
+	err := db.Read().QueryRowContext(ctx, `SELECT count(*) FROM processed_events
+		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'in_progress' AND started_at = ?4 AND owner = ?5`,
+		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner).Scan(&n)
+	return n > 0, err
+}
+
+// Lost returns at most limit claims that may be taken over: their owners have not renewed them. It crosses tenants.
+func (l *Ledger) Lost(ctx context.Context, db *database.DB, now time.Time, limit int) ([]Claim, error) {
+	rows, err := db.Read().QueryContext(ctx, `SELECT tenant_id, event_id, handler, started_at, owner FROM processed_events
+		WHERE status = 'in_progress' AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2`, l.takeover(now), limit)
+	return scanClaims(rows, err)
+}
+
+// Drop deletes a claim that may be taken over, and whose delivery is gone.
+func (l *Ledger) Drop(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3
+		AND status = 'in_progress' AND started_at = ?4 AND owner = ?5 AND lease_until <= ?6`,
+		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner, l.takeover(now))
+	return err
+}

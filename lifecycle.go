@@ -1,0 +1,119 @@
+package loam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/openloam/loam/internal/loop"
+	"github.com/openloam/loam/internal/outage"
+	"github.com/openloam/loam/jobs"
+	"github.com/openloam/loam/migrations"
+)
+
+// state is where an Engine is in its life.
+type state int
+
+const (
+	made state = iota
+	started
+	stopped
+)
+
+// roundLimit is the time limit of one renewal or one check for lost claims.
+const roundLimit = 30 * time.Second
+
+// Start seals the registry and begins to work deliveries: wake-ups, renewals, the check for lost claims, the sweep (one
+// at once). It returns an error if the database is not there or not migrated. ctx is for starting only: what ends it later
+// does not stop the engine, Stop does.
+func (e *Engine) Start(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state != made {
+		return errors.New("loam: Start: the engine was started before; make a new one")
+	}
+	if err := migrations.Check(ctx, e.cfg.DB); err != nil {
+		return fmt.Errorf("loam: Start: %w", err)
+	}
+	e.cfg.Registry.Seal()
+	if err := e.cfg.checkLease(); err != nil { // again: subscribers may have been registered since New
+		return fmt.Errorf("loam: Start: %w", err)
+	}
+	var queues []string
+	for _, s := range e.cfg.Registry.Registered() {
+		queues = append(queues, s.Queue)
+	}
+	err := e.jobs.Start(ctx, jobs.Work{
+		Deliveries: e.deliveries, Sweeper: e.sweeper, Queues: queues, Concurrency: e.cfg.Concurrency,
+		SweepEvery: e.cfg.SweepEvery, LongestRun: e.cfg.longestTimeout() + e.cfg.StuckAfter,
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("loam: Start: %w", err), e.jobs.Abort(ctx))
+	}
+	lctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	e.stopLoops = cancel
+	if !e.cfg.renewalOff() {
+		e.loop(lctx, e.cfg.RenewEvery, "renewing claims", e.deliveries.Renew)
+	}
+	e.loop(lctx, e.cfg.LostClaimsEvery, "checking for lost claims", e.checkLostClaims)
+	e.state = started
+	return nil
+}
+
+func (e *Engine) loop(ctx context.Context, every time.Duration, what string, f func(ctx context.Context) error) {
+	e.loops.Go(func() {
+		var log outage.Log
+		loop.Run(ctx, every, roundLimit, func(ctx context.Context) {
+			if err := f(ctx); err != nil {
+				log.Failed(ctx, e.cfg.Logger, what, err)
+				return
+			}
+			log.Succeeded(ctx, e.cfg.Logger, what)
+		})
+	})
+}
+
+// checkLostClaims sweeps at once when it finds one: a process has died, and its jobs with it.
+func (e *Engine) checkLostClaims(ctx context.Context) error {
+	n, err := e.sweeper.LostClaims(ctx)
+	if n > 0 {
+		err = errors.Join(err, e.jobs.SweepSoon(ctx))
+	}
+	return err
+}
+
+// Stop ends the work: no more deliveries are taken, and running handlers may go on for Config.DrainTimeout (or until ctx
+// ends, if that is sooner). Then their contexts are cancelled with durable.ErrShutdown as the cause, and Stop waits up to
+// Config.StopTimeout for them to return. A run that was cut short so spends no attempt and is woken again. The error says
+// what has not ended; its deliveries run again, here or elsewhere, when their leases are over. Close the database after
+// Stop. Publish still works.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state != started {
+		e.state = stopped
+		return nil
+	}
+	e.state = stopped
+	e.deliveries.Stop()
+	drain, cancelDrain := context.WithTimeout(ctx, e.cfg.DrainTimeout)
+	defer cancelDrain()
+	drained := e.jobs.Stop(drain)
+
+	hard, cancelHard := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopTimeout)
+	defer cancelHard()
+	e.deliveries.Cancel()
+	err := e.deliveries.Wait(hard)
+	e.stopLoops()
+	e.loops.Wait()
+	if drained != nil {
+		last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopTimeout)
+		defer cancelLast()
+		err = errors.Join(err, e.jobs.Abort(last))
+	}
+	if err != nil {
+		return fmt.Errorf("loam: Stop: %w", err)
+	}
+	return nil
+}
