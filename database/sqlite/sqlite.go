@@ -8,13 +8,14 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
-	driver "modernc.org/sqlite"
+	modernc "modernc.org/sqlite"
 
 	"github.com/openloam/loam/database"
 )
@@ -38,6 +39,9 @@ type Config struct {
 	Sync Sync
 	// Wait is how long a call waits for the write connection. Defaults to database.DefaultWait.
 	Wait time.Duration
+	// Wrap, if set, wraps what makes the connections: for tracing, or for tests that inject faults. The wrapper must pass
+	// on the optional interfaces of the connections.
+	Wrap func(driver.Connector) driver.Connector
 }
 
 // Open opens the database file at path with the default settings. See OpenConfig.
@@ -81,14 +85,14 @@ func (cfg Config) validate() error {
 }
 
 func open(ctx context.Context, cfg Config) (*database.DB, error) {
-	write, err := pool(cfg.Path, 1, url.Values{
+	write, err := pool(cfg, 1, url.Values{
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(" + string(cfg.Sync) + ")", "foreign_keys(1)"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	read, err := pool(cfg.Path, 4, url.Values{
+	read, err := pool(cfg, 4, url.Values{
 		"_txlock": {"deferred"},
 		"_pragma": {"busy_timeout(10000)", "query_only(1)", "foreign_keys(1)"},
 	})
@@ -106,11 +110,14 @@ func open(ctx context.Context, cfg Config) (*database.DB, error) {
 }
 
 // pool makes a pool of connections that stay open: each keeps its settings.
-func pool(path string, conns int, query url.Values) (*sql.DB, error) {
-	uri := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}
-	connector, err := driver.NewConnector(uri.String())
+func pool(cfg Config, conns int, query url.Values) (*sql.DB, error) {
+	uri := url.URL{Scheme: "file", Opaque: (&url.URL{Path: cfg.Path}).EscapedPath(), RawQuery: query.Encode()}
+	connector, err := modernc.NewConnector(uri.String())
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Wrap != nil {
+		connector = cfg.Wrap(connector)
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(conns)
