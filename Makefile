@@ -1,0 +1,43 @@
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := bin/golangci-lint
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.PHONY: test
+test: ## all tests, as CI runs them; under CI a skipped test is a failure
+ifeq ($(CI),true)
+	@go test -race -shuffle=on -v ./... > test.out 2>&1; status=$$?; \
+	grep -vE '^\s*(=== |--- PASS|PASS$$)' test.out; \
+	if grep -qE '^\s*--- SKIP' test.out; then echo 'tests were skipped:'; grep -E '^\s*--- SKIP' test.out; exit 1; fi; \
+	exit $$status
+else
+	go test -race -shuffle=on ./...
+endif
+
+.PHONY: lint
+lint: $(GOLANGCI) ## vet, formatting and the chosen linters
+	go vet ./...
+	$(GOLANGCI) run ./...
+	go mod tidy -diff
+
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## format
+	$(GOLANGCI) fmt ./...
+
+.PHONY: fuzz
+fuzz: ## a minute of fuzzing for each fuzz test
+	go test -run '^$$' -fuzz '^FuzzParsePayload$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./events
+
+.PHONY: nightly
+nightly: ## what takes too long for CI
+	LOAM_NIGHTLY=1 go test -race -shuffle=on -timeout 60m ./...
+
+.PHONY: verify
+verify: lint test ## what CI checks
+	go mod verify
