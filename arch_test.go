@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"internal/loop":     {},
 	"tenant":            {},
 	"database":          {"internal/txmark"},
+	"health":            {},
 	"database/sqlite":   {"database"},
 	"migrations":        {"database"},
 	// 1
@@ -39,7 +40,7 @@ var allowed = map[string][]string{
 	"jobs": {"database", "durable", "internal/quietlog", "sweep", "tenant"},
 	// 5
 	"loam": {
-		"database", "durable", "events", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
+		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
 	},
 	// 6
 	"cmd/loam":            {"database/sqlite", "migrations"},

@@ -36,8 +36,14 @@ type Config struct {
 	// Now is the clock of all that is stored. Defaults to time.Now.
 	Now func() time.Time
 
+	// Middleware runs around every run of a durable handler, the first outermost, within Loam's own span and log lines.
+	Middleware []durable.Middleware
+
 	// MaxPayloadBytes is the size limit of an event's payload as JSON. Defaults to 65,536.
 	MaxPayloadBytes int
+	// MaxDepth is how many events may cause each other in a row, each published by a subscriber of the one before; beyond it
+	// Publish returns events.ErrTooDeep. Defaults to 32.
+	MaxDepth int
 	// Concurrency is how many handlers this process runs at once. Defaults to 100.
 	Concurrency int
 	// HandlerTimeout is the deadline of a run whose registration names none. Defaults to 60 s.
@@ -57,6 +63,9 @@ type Config struct {
 	TakeoverMargin time.Duration
 	// LostClaimsEvery is how often the process looks for claims that nobody renews. Defaults to 15 s.
 	LostClaimsEvery time.Duration
+	// MaxClockSkew is how far this process's clock may be from the database's. Beyond it the process goes on publishing, but
+	// claims nothing. Compared at start and every minute. Defaults to 5 s; negative turns the check off.
+	MaxClockSkew time.Duration
 	// SweepEvery is how often due deliveries are looked for whose job was lost. Defaults to 300 s.
 	SweepEvery time.Duration
 	// SweepLimit is how many deliveries one sweep of a tenant wakes at most; a full one goes on 10 s later. Defaults to 500.
@@ -68,6 +77,11 @@ type Config struct {
 	DrainTimeout time.Duration
 	// StopTimeout is how long Stop waits after that for them to return and for outcomes to be written. Defaults to 10 s.
 	StopTimeout time.Duration
+}
+
+// limits are those of a publish.
+func (c *Config) limits() events.Limits {
+	return events.Limits{PayloadBytes: c.MaxPayloadBytes, Depth: c.MaxDepth}
 }
 
 // renewalOff reports whether claims are never renewed.
@@ -94,6 +108,7 @@ func withDefaults(c Config) Config {
 		c.Tenants = tenantTable{c.DB}
 	}
 	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, events.DefaultMaxPayloadBytes)
+	c.MaxDepth = cmp.Or(c.MaxDepth, events.DefaultMaxDepth)
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
 	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 60*time.Second)
 	c.StuckAfter = cmp.Or(c.StuckAfter, 5*time.Second)
@@ -106,6 +121,7 @@ func withDefaults(c Config) Config {
 	c.RenewEvery = cmp.Or(c.RenewEvery, 20*time.Second)
 	c.TakeoverMargin = cmp.Or(c.TakeoverMargin, 10*time.Second)
 	c.LostClaimsEvery = cmp.Or(c.LostClaimsEvery, 15*time.Second)
+	c.MaxClockSkew = cmp.Or(c.MaxClockSkew, 5*time.Second)
 	c.SweepEvery = cmp.Or(c.SweepEvery, 300*time.Second)
 	c.SweepLimit = cmp.Or(c.SweepLimit, sweep.Limit)
 	c.SweepTimeout = cmp.Or(c.SweepTimeout, 30*time.Second)
@@ -125,6 +141,7 @@ func (c *Config) validate() error {
 		value int64
 	}{
 		{"MaxPayloadBytes", int64(c.MaxPayloadBytes)},
+		{"MaxDepth", int64(c.MaxDepth)},
 		{"Concurrency", int64(c.Concurrency)},
 		{"HandlerTimeout", int64(c.HandlerTimeout)},
 		{"StuckAfter", int64(c.StuckAfter)},

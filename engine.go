@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
@@ -27,8 +28,9 @@ type Engine struct {
 	sweeper    *sweep.Sweeper
 	jobs       *jobs.Jobs
 
-	mu        sync.Mutex
-	state     state
+	clock     clock
+	mu        sync.Mutex // of Start and Stop
+	state     atomic.Int32
 	stopLoops context.CancelFunc
 	loops     sync.WaitGroup
 }
@@ -48,6 +50,7 @@ func New(cfg Config) (*Engine, error) {
 		DB: cfg.DB, Registry: cfg.Registry, Ledger: led, Enqueuer: queue, Tenants: cfg.Tenants, Now: cfg.Now,
 		Logger: cfg.Logger, Tracer: cfg.TracerProvider.Tracer(scope), Meter: cfg.MeterProvider.Meter(scope),
 		Concurrency: cfg.Concurrency, HandlerTimeout: cfg.HandlerTimeout, StuckAfter: cfg.StuckAfter, CrashLimit: cfg.CrashLimit,
+		Middleware: cfg.Middleware,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("loam: %w", err)
@@ -86,11 +89,12 @@ func (e *Engine) Publish(ctx context.Context, name string, p events.Payload, opt
 	if e.cfg.DB.InTransaction(ctx) {
 		return events.ErrInTransaction
 	}
-	ev, err := events.New(ctx, name, p, e.cfg.MaxPayloadBytes, opts...)
+	ev, err := events.New(ctx, name, p, e.cfg.limits(), opts...)
 	if err != nil {
 		return err
 	}
 	if err := e.deliveries.Capture(ctx, ev); err != nil {
+		ev.Unpublished()
 		return fmt.Errorf("loam: %w", err)
 	}
 	return e.bus.Dispatch(ctx, ev)
@@ -103,12 +107,13 @@ func (e *Engine) PublishTx(ctx context.Context, tx *sql.Tx, name string, p event
 	if tx == nil {
 		return errors.New("loam: PublishTx: the transaction is nil; use Publish without one")
 	}
-	ev, err := events.New(ctx, name, p, e.cfg.MaxPayloadBytes, opts...)
+	ev, err := events.New(ctx, name, p, e.cfg.limits(), opts...)
 	if err != nil {
 		return err
 	}
 	ctx = e.cfg.DB.MarkTx(ctx)
 	if err := e.deliveries.CaptureTx(ctx, tx, ev); err != nil {
+		ev.Unpublished()
 		return fmt.Errorf("loam: %w", database.Explain(err))
 	}
 	return e.bus.Dispatch(ctx, ev.WithTx(tx))
@@ -130,6 +135,12 @@ func (e *Engine) Redeliver(ctx context.Context, id string) error {
 // Deliveries returns a page of the deliveries of the tenant in ctx, in the order of their capture.
 func (e *Engine) Deliveries(ctx context.Context, q durable.Query) ([]durable.EventDelivery, error) {
 	return e.deliveries.List(ctx, q)
+}
+
+// Explain returns the durable subscribers that an event of this name would reach: those of this process, and those that
+// only other processes have.
+func (e *Engine) Explain(ctx context.Context, name string) ([]durable.Explanation, error) {
+	return e.deliveries.Explain(ctx, name)
 }
 
 // Delivery returns one delivery of the tenant in ctx, or durable.ErrNotFound.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/loop"
 	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/jobs"
@@ -13,7 +14,7 @@ import (
 )
 
 // state is where an Engine is in its life.
-type state int
+type state int32
 
 const (
 	made state = iota
@@ -30,14 +31,20 @@ const roundLimit = 30 * time.Second
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.state != made {
+	if state(e.state.Load()) != made {
 		return errors.New("loam: Start: the engine was started before; make a new one")
 	}
 	if err := migrations.Check(ctx, e.cfg.DB); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
 	}
+	if err := e.compareClocks(ctx); err != nil {
+		return fmt.Errorf("loam: Start: %w", err)
+	}
 	e.cfg.Registry.Seal()
 	if err := e.cfg.checkLease(); err != nil { // again: subscribers may have been registered since New
+		return fmt.Errorf("loam: Start: %w", err)
+	}
+	if err := e.deliveries.Announce(ctx, true); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
 	}
 	var queues []string
@@ -46,7 +53,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	err := e.jobs.Start(ctx, jobs.Work{
 		Deliveries: e.deliveries, Sweeper: e.sweeper, Queues: queues, Concurrency: e.cfg.Concurrency,
-		SweepEvery: e.cfg.SweepEvery, LongestRun: e.cfg.longestTimeout() + e.cfg.StuckAfter,
+		Paused: e.clock.off.Load(), SweepEvery: e.cfg.SweepEvery, LongestRun: e.cfg.longestTimeout() + e.cfg.StuckAfter,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("loam: Start: %w", err), e.jobs.Abort(ctx))
@@ -57,7 +64,9 @@ func (e *Engine) Start(ctx context.Context) error {
 		e.loop(lctx, e.cfg.RenewEvery, "renewing claims", e.deliveries.Renew)
 	}
 	e.loop(lctx, e.cfg.LostClaimsEvery, "checking for lost claims", e.checkLostClaims)
-	e.state = started
+	e.loop(lctx, clockEvery, "comparing clocks", e.followClock)
+	e.loop(lctx, durable.RefreshEvery, "announcing subscribers", func(ctx context.Context) error { return e.deliveries.Announce(ctx, false) })
+	e.state.Store(int32(started))
 	return nil
 }
 
@@ -91,11 +100,9 @@ func (e *Engine) checkLostClaims(ctx context.Context) error {
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.state != started {
-		e.state = stopped
+	if state(e.state.Swap(int32(stopped))) != started {
 		return nil
 	}
-	e.state = stopped
 	e.deliveries.Stop()
 	drain, cancelDrain := context.WithTimeout(ctx, e.cfg.DrainTimeout)
 	defer cancelDrain()

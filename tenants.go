@@ -26,6 +26,23 @@ func (e *Engine) AddTenant(ctx context.Context, id string) error {
 	return nil
 }
 
+// RemoveTenant removes a tenant from the table loam_tenants and parks its pending deliveries as dead, with a reason, so
+// that nothing stays pending for ever. Its rows stay for the operator to see. With a directory of the application's own,
+// the next sweep parks them instead.
+func (e *Engine) RemoveTenant(ctx context.Context, id string) error {
+	err := e.cfg.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM loam_tenants WHERE id = ?1`, id)
+		return err
+	})
+	if err == nil && id != "" {
+		_, err = e.deliveries.ParkRemoved(tenant.With(ctx, id))
+	}
+	if err != nil {
+		return fmt.Errorf("loam: remove tenant %q: %w", id, err)
+	}
+	return nil
+}
+
 // tenantTable is the default directory.
 type tenantTable struct{ db *database.DB }
 

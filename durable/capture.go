@@ -3,9 +3,9 @@ package durable
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,6 +13,7 @@ import (
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/tenant"
 )
 
 // Capture writes e for its durable subscribers in a transaction of its own; see CaptureTx. With no subscriber, or no
@@ -21,41 +22,44 @@ func (d *Deliveries) Capture(ctx context.Context, e events.Event) error {
 	if d.DB.InTransaction(ctx) {
 		return events.ErrInTransaction
 	}
-	subs := d.wanted(ctx, e)
-	if len(subs) == 0 {
-		return nil
+	targets, err := d.wanted(ctx, d.DB.Read(), e)
+	if err != nil || len(targets) == 0 {
+		return err
 	}
-	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return d.capture(ctx, tx, e, subs) })
+	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return d.capture(ctx, tx, e, targets) })
 }
 
-// CaptureTx writes one pending row for each durable subscriber that matches e, in the order of registration, and the
-// wake-ups for them, in tx. An event without a tenant, of an unknown tenant, or without a subscriber stores nothing and is
-// not an error; it is counted. An event whose id the tenant already has adds rows only for subscribers that have none;
-// with another name or payload it is events.ErrIDReused. On any error the caller rolls back.
+// CaptureTx writes one pending row for each durable subscriber that matches e, those of this process in the order of
+// registration and then those of others, and the wake-ups for them, in tx. An event without a tenant, of an unknown tenant,
+// or without a subscriber stores nothing and is not an error; it is counted. An event whose id the tenant already has adds
+// rows only for subscribers that have none; with another name or payload it is events.ErrIDReused. On any error the caller
+// rolls back.
 func (d *Deliveries) CaptureTx(ctx context.Context, tx *sql.Tx, e events.Event) error {
-	subs := d.wanted(ctx, e)
-	if len(subs) == 0 {
-		return nil
+	targets, err := d.wanted(ctx, tx, e)
+	if err != nil || len(targets) == 0 {
+		return err
 	}
-	return d.capture(ctx, tx, e, subs)
+	return d.capture(ctx, tx, e, targets)
 }
 
 // wanted returns the subscribers that e is for, and counts why there are none.
-func (d *Deliveries) wanted(ctx context.Context, e events.Event) []Subscriber {
-	subs := d.Registry.SubscribersFor(e.Name)
+func (d *Deliveries) wanted(ctx context.Context, q tenant.Querier, e events.Event) ([]target, error) {
+	targets, err := d.targets(ctx, q, e.Name)
 	switch {
-	case len(subs) == 0:
+	case err != nil:
+		return nil, fmt.Errorf("capture %s: %w", e.Name, err)
+	case len(targets) == 0:
 		d.metrics.skip(ctx, skipNoSubscriber, 1)
-		return nil
+		return nil, nil
 	case e.TenantID == "":
 		d.metrics.skip(ctx, skipNoTenant, 1)
 		d.Logger.DebugContext(ctx, "event not captured: no tenant in the context", slog.String("event", e.Name))
-		return nil
+		return nil, nil
 	}
-	return subs
+	return targets, nil
 }
 
-func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, subs []Subscriber) error {
+func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) error {
 	exists, err := d.Tenants.Exists(ctx, tx, e.TenantID)
 	if err != nil {
 		return fmt.Errorf("capture %s: ask for tenant %q: %w", e.Name, e.TenantID, err)
@@ -67,12 +71,12 @@ func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, su
 		}
 		return nil
 	}
-	if e.GivenID() {
-		if err := sameEvent(ctx, tx, e); err != nil {
+	if e.Repeatable() {
+		if targets, err = missing(ctx, tx, e, targets); err != nil {
 			return err
 		}
 	}
-	rows, err := d.insert(ctx, tx, e, subs)
+	rows, err := d.insert(ctx, tx, e, targets)
 	if err != nil {
 		return fmt.Errorf("capture %s: %w", e.Name, err)
 	}
@@ -83,46 +87,56 @@ func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, su
 	return nil
 }
 
-// sameEvent refuses an id that the tenant has for another event. All rows of an id agree, so one is enough.
-func sameEvent(ctx context.Context, tx *sql.Tx, e events.Event) error {
-	var name, payload string
-	err := tx.QueryRowContext(ctx, `SELECT event_name, coalesce(original_payload, payload) FROM event_deliveries
-		WHERE tenant_id = ?1 AND event_id = ?2 LIMIT 1`, e.TenantID, e.ID).Scan(&name, &payload)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	case name != e.Name:
-		return fmt.Errorf("%w: %s is a %s, now published as %s", events.ErrIDReused, e.ID, name, e.Name)
-	case payload != string(e.JSON()):
-		return fmt.Errorf("%w: %s was published with another payload (or by another actor)", events.ErrIDReused, e.ID)
+// missing returns the targets that have no row for e yet, under their key or an alias. It refuses an id that the tenant
+// has for another event.
+func missing(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]target, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT event_name, coalesce(original_payload, payload), subscriber_key FROM event_deliveries
+		WHERE tenant_id = ?1 AND event_id = ?2`, e.TenantID, e.ID)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	defer rows.Close()
+	have := map[string]bool{}
+	for rows.Next() {
+		var name, payload, key string
+		if err := rows.Scan(&name, &payload, &key); err != nil {
+			return nil, err
+		}
+		switch {
+		case name != e.Name:
+			return nil, fmt.Errorf("%w: %s is a %s, now published as %s", events.ErrIDReused, e.ID, name, e.Name)
+		case payload != string(e.JSON()):
+			return nil, fmt.Errorf("%w: %s was published with another payload (or by another actor)", events.ErrIDReused, e.ID)
+		}
+		have[key] = true
+	}
+	return slices.DeleteFunc(targets, func(t target) bool {
+		return have[t.key] || slices.ContainsFunc(t.same, func(key string) bool { return have[key] })
+	}), rows.Err()
 }
 
 // insertBatch keeps a statement below SQLite's limit of 32,766 parameters.
 const insertBatch = 1000
 
-func (d *Deliveries) insert(ctx context.Context, tx *sql.Tx, e events.Event, subs []Subscriber) ([]Ref, error) {
+func (d *Deliveries) insert(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]Ref, error) {
 	var out []Ref
-	for len(subs) > 0 {
-		n := min(len(subs), insertBatch)
-		rows, err := d.insertSome(ctx, tx, e, subs[:n])
+	for len(targets) > 0 {
+		n := min(len(targets), insertBatch)
+		rows, err := d.insertSome(ctx, tx, e, targets[:n])
 		if err != nil {
 			return nil, err
 		}
-		out, subs = append(out, rows...), subs[n:]
+		out, targets = append(out, rows...), targets[n:]
 	}
 	return out, nil
 }
 
-// insertSome inserts a row per subscriber and returns those that were not there yet.
-func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, e events.Event, subs []Subscriber) ([]Ref, error) {
+// insertSome inserts a row per target and returns those that were not there yet.
+func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]Ref, error) {
 	var values strings.Builder
-	args := []any{e.TenantID, e.ID, e.Name, string(e.JSON()), database.At(d.Now())}
-	byID := make(map[string]Ref, len(subs))
-	for i, s := range subs {
+	args := []any{e.TenantID, e.ID, e.Name, string(e.JSON()), database.At(d.Now()), e.Headers.JSON()}
+	byID := make(map[string]Ref, len(targets))
+	for i, t := range targets {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("make a delivery id: %w", err)
@@ -131,12 +145,12 @@ func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, e events.Event,
 			values.WriteString(", ")
 		}
 		n := len(args)
-		fmt.Fprintf(&values, "(?%d, ?1, ?2, ?%d, ?3, ?%d, ?4, 'pending', ?5, ?5)", n+1, n+2, n+3)
-		args = append(args, id.String(), s.Key, s.Queue)
-		byID[id.String()] = Ref{ID: id.String(), Key: s.Key}
+		fmt.Fprintf(&values, "(?%d, ?1, ?2, ?%d, ?3, ?%d, ?4, ?6, 'pending', ?5, ?5)", n+1, n+2, n+3)
+		args = append(args, id.String(), t.key, t.queue)
+		byID[id.String()] = Ref{ID: id.String(), Key: t.key}
 	}
 	rows, err := tx.QueryContext(ctx, `INSERT INTO event_deliveries
-		(id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, created_at, updated_at)
+		(id, tenant_id, event_id, subscriber_key, event_name, queue, payload, headers, status, created_at, updated_at)
 		VALUES `+values.String()+` ON CONFLICT (tenant_id, event_id, subscriber_key) DO NOTHING RETURNING id`, args...)
 	if err != nil {
 		return nil, err

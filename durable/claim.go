@@ -38,12 +38,13 @@ type claim struct {
 
 	runs   []*run
 	parked []EventDelivery
+	back   []Ref // put back
 }
 
 // take claims in one transaction, repeated when the database fails. The rows that it grants are in c.runs.
 func (c *claim) take(ctx context.Context) error {
 	for try := 1; ; try++ {
-		c.runs, c.parked = nil, nil
+		c.runs, c.parked, c.back = nil, nil, nil
 		taken := time.Now() // the monotonic start of the lease, before the database can have seen it
 		err := c.d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return c.tx(ctx, tx) })
 		if err == nil {
@@ -63,6 +64,13 @@ func (c *claim) take(ctx context.Context) error {
 
 func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
 	now := c.d.Now()
+	exists, err := c.d.Tenants.Exists(ctx, tx, c.tenant)
+	if err != nil {
+		return fmt.Errorf("ask for tenant %q: %w", c.tenant, err)
+	}
+	if !exists { // removed: the sweep parks its rows
+		return nil
+	}
 	claims, counted, err := c.ledger(ctx, tx, now)
 	if err != nil {
 		return err
@@ -93,7 +101,7 @@ func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return err
 	}
-	return c.d.Enqueuer.Enqueue(ctx, tx, append(c.handOn[:len(c.handOn):len(c.handOn)], c.d.wakeups(c.tenant, again)...))
+	return c.d.Enqueuer.Enqueue(ctx, tx, append(c.handOn[:len(c.handOn):len(c.handOn)], c.d.wakeups(c.tenant, append(again, c.back...))...))
 }
 
 // ledger takes the claims. counted says that they were found rather than taken: their starts are counted already.
@@ -134,11 +142,20 @@ func (c *claim) rows(ctx context.Context, tx *sql.Tx, now time.Time, counted boo
 	return out, errors.Join(c.d.DB.Mapper().ScanRows(ctx, rows, &out), rows.Err())
 }
 
-// judge decides under the claim: a key that this process does not know, or a row that was in too many crashes, is parked
-// and its claim deleted; any other is to be run.
+// judge decides under the claim: a key that only another process knows is put back; one that none knows, and a row that was
+// in too many crashes, is parked and its claim deleted; any other is to be run.
 func (c *claim) judge(ctx context.Context, tx *sql.Tx, now time.Time, row EventDelivery, cl ledger.Claim) error {
 	sub, known := c.d.Registry.HandlerFor(row.SubscriberKey)
 	crashes := row.Unfinished - 1 // this start is counted in it
+	if !known {
+		elsewhere, err := c.d.elsewhere(ctx, tx, row.SubscriberKey)
+		if err != nil {
+			return err
+		}
+		if elsewhere {
+			return c.putBack(ctx, tx, now, row, cl)
+		}
+	}
 	switch {
 	case !known:
 		row.LastError = fmt.Sprintf("no registered subscriber %q", row.SubscriberKey)
@@ -157,6 +174,24 @@ func (c *claim) judge(ctx context.Context, tx *sql.Tx, now time.Time, row EventD
 		row.TenantID, row.ID, row.LastError, database.At(now))
 	c.parked = append(c.parked, row)
 	return err
+}
+
+// putBackFor is how long a row whose key only other processes know is left to them.
+const putBackFor = 30 * time.Second
+
+// putBack leaves the row to a process that knows its key. The start did not happen: it is taken back, and a suspect stays
+// one.
+func (c *claim) putBack(ctx context.Context, tx *sql.Tx, now time.Time, row EventDelivery, cl ledger.Claim) error {
+	if _, err := c.d.Ledger.Release(ctx, tx, cl); err != nil {
+		return err
+	}
+	next := database.At(now.Add(putBackFor))
+	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1, next_attempt_at = ?3,
+		updated_at = ?4 WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, row.TenantID, row.ID, next, database.At(now)); err != nil {
+		return err
+	}
+	c.back = append(c.back, Ref{ID: row.ID, Key: row.SubscriberKey, Unfinished: row.Unfinished - 1, at: next.Time})
+	return nil
 }
 
 // leftover decides about the rows that were asked for and not granted, and returns those to be woken later.

@@ -15,7 +15,7 @@ import (
 //
 // It claims as many as there are free slots and wakes the rest anew, for whoever is free. With no slot free it waits,
 // holding no claim. It returns an error only if the database failed before the claims, or if it is stopping
-// (ErrStopping): then nothing of the call was done. What the handlers return is in the rows.
+// (ErrStopping) or its clock is off (ErrClock): then nothing of the call was done. What the handlers return is in the rows.
 func (d *Deliveries) Deliver(ctx context.Context, ids ...string) error {
 	return d.deliver(ctx, ids, false)
 }
@@ -31,6 +31,9 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	t, err := tenant.Require(ctx)
 	if err != nil {
 		return err
+	}
+	if d.clockOff.Load() {
+		return ErrClock
 	}
 	rows, err := d.peek(ctx, t, ids)
 	if err != nil {
@@ -94,11 +97,18 @@ func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([
 	return out, rows.Err()
 }
 
-// limit is the subscriber's own concurrency, 0 for none.
-func (d *Deliveries) limit(key string) int {
-	s, _ := d.Registry.HandlerFor(key)
-	return s.Concurrency
+// limit is the key that counts for a row's, which may be an alias, and its own concurrency, 0 for none.
+func (d *Deliveries) limit(key string) (counts string, n int) {
+	s, known := d.Registry.HandlerFor(key)
+	if !known {
+		return key, 0
+	}
+	return s.Key, s.Concurrency
 }
+
+// SetClockOff says whether this process's clock differs too much from the database's: while it does, Deliver claims
+// nothing.
+func (d *Deliveries) SetClockOff(off bool) { d.clockOff.Store(off) }
 
 // giveUnused returns the slots of rows that were not granted; a run returns its own.
 func (d *Deliveries) giveUnused(granted []Ref, runs []*run) {
@@ -108,7 +118,8 @@ func (d *Deliveries) giveUnused(granted []Ref, runs []*run) {
 	}
 	for _, g := range granted {
 		if !running[g.ID] {
-			d.slots.give(g.Key)
+			key, _ := d.limit(g.Key)
+			d.slots.give(key)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -55,17 +56,23 @@ type Config struct {
 	StuckAfter time.Duration
 	// CrashLimit is how many crashes a row may have been run in; above it is parked.
 	CrashLimit int
+	// Middleware runs around each handler, the first outermost.
+	Middleware []Middleware
 }
 
 // Deliveries captures events and delivers them. It is safe for use by several goroutines.
 type Deliveries struct {
 	Config
 
-	metrics  metrics
-	slots    *slots
-	inflight *inflight
-	unknown  onceEach
-	outage   outage.Log // of writing outcomes
+	metrics    metrics
+	middleware []Middleware
+	slots      *slots
+	inflight   *inflight
+	unknown    onceEach
+	known      atomic.Pointer[[]Known]
+	outage     outage.Log // of writing outcomes
+
+	clockOff atomic.Bool
 
 	calls                counter       // of Deliver, and runs
 	stopping             chan struct{} // closed: nothing new is claimed
@@ -86,6 +93,7 @@ func New(cfg Config) (*Deliveries, error) {
 		Config: cfg, metrics: m, slots: newSlots(cfg.Concurrency), inflight: newInflight(),
 		stopping: make(chan struct{}), cancelling: make(chan struct{}),
 	}
+	d.middleware = append([]Middleware{d.traced, d.logged}, cfg.Middleware...)
 	d.hard, d.abandon = context.WithCancel(context.Background()) //nolint:forbidigo // see the field
 	return d, nil
 }
@@ -98,14 +106,17 @@ func (d *Deliveries) timeout(s *Subscriber) time.Duration {
 	return d.HandlerTimeout
 }
 
-// queueFor is where a row is woken: a suspect alone, a known subscriber's in its queue of now, and one that this process
-// does not know where every process works.
+// queueFor is where a row is woken: a suspect alone, a subscriber's that some process has in its queue of now, and any other
+// where every process works.
 func (d *Deliveries) queueFor(key string, unfinished int) string {
 	if unfinished >= suspectFrom {
 		return SuspectQueue
 	}
 	if s, ok := d.Registry.HandlerFor(key); ok {
 		return s.Queue
+	}
+	if q, ok := d.queueElsewhere(key); ok {
+		return q
 	}
 	return DefaultQueue
 }

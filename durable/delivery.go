@@ -37,6 +37,10 @@ type EventDelivery struct {
 	Queue string `bun:"queue"`
 	// Payload is JSON.
 	Payload string `bun:"payload"`
+	// OriginalPayload is what was published, when an operator has edited the payload.
+	OriginalPayload string `bun:"original_payload"`
+	// Headers is JSON, see events.Headers.
+	Headers string `bun:"headers"`
 	Status  Status `bun:"status"`
 	// Attempts counts failures since the last redelivery.
 	Attempts int `bun:"attempts"`
@@ -51,6 +55,8 @@ type EventDelivery struct {
 	// NextAttemptAt is when it is due; zero is now.
 	NextAttemptAt database.Time `bun:"next_attempt_at"`
 	DeliveredAt   database.Time `bun:"delivered_at"`
+	// DiscardedAt is when an operator gave it up; its status stays dead.
+	DiscardedAt database.Time `bun:"discarded_at"`
 	// DurationMS is how long the last run took, in milliseconds.
 	DurationMS int64         `bun:"duration_ms"`
 	CreatedAt  database.Time `bun:"created_at"`
@@ -58,8 +64,8 @@ type EventDelivery struct {
 }
 
 // columns are those of EventDelivery, for statements that return rows.
-const columns = `id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, attempts, runs, unfinished,
-	last_error, errors, next_attempt_at, delivered_at, duration_ms, created_at, updated_at`
+const columns = `id, tenant_id, event_id, subscriber_key, event_name, queue, payload, original_payload, headers, status, attempts, runs, unfinished,
+	last_error, errors, next_attempt_at, delivered_at, discarded_at, duration_ms, created_at, updated_at`
 
 // key is the row's key in the ledger.
 func (e *EventDelivery) key() ledger.Key {

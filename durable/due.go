@@ -48,6 +48,25 @@ func (d *Deliveries) Due(ctx context.Context, now time.Time, after Cursor, limit
 	return out, after, rows.Err()
 }
 
+// backlogLimit is where Backlog stops counting.
+const backlogLimit = 10_000
+
+// Backlog counts the rows of the tenant in ctx that are pending and due, up to 10,000, and says since when the oldest is.
+func (d *Deliveries) Backlog(ctx context.Context, now time.Time) (n int, oldest time.Time, err error) {
+	t, err := tenant.Require(ctx)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	var first database.Time
+	err = d.DB.Read().QueryRowContext(ctx, `SELECT count(*), min(due) FROM (SELECT `+dueOrder+` AS due FROM event_deliveries AS d
+		WHERE d.tenant_id = ?1 AND d.status = 'pending' AND `+dueOrder+` <= ?2 ORDER BY due LIMIT ?3)`,
+		t, database.At(now), backlogLimit).Scan(&n, &first)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("count due deliveries: %w", database.Explain(err))
+	}
+	return n, first.Time, nil
+}
+
 // Claimed returns the pending rows that these claims, all of the tenant in ctx, are for. It changes nothing.
 func (d *Deliveries) Claimed(ctx context.Context, claims []ledger.Claim) (map[ledger.Key]Ref, error) {
 	t, err := tenant.Require(ctx)

@@ -65,3 +65,8 @@ func (m *metrics) died(ctx context.Context, r *Registry, key string) {
 	}
 	m.dead.Add(ctx, 1, subscriberLabel(key))
 }
+
+// removed counts rows that died with their tenant.
+func (m *metrics) removed(ctx context.Context, n int64) {
+	m.dead.Add(ctx, n, subscriberLabel("removed tenant"))
+}

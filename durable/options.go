@@ -81,6 +81,22 @@ func WithConcurrency(n int) Option {
 	}
 }
 
+// WithAliases lists keys that the subscriber had before a rename: rows with such a key are delivered to it.
+func WithAliases(keys ...string) Option {
+	return func(s *Subscriber) error {
+		for _, k := range keys {
+			if err := checkKey(k); err != nil {
+				return fmt.Errorf("WithAliases(%q): %w", k, err)
+			}
+			if k == s.Key || slices.Contains(s.Aliases, k) {
+				return fmt.Errorf("WithAliases(%q): it is the key, or listed twice", k)
+			}
+			s.Aliases = append(s.Aliases, k)
+		}
+		return nil
+	}
+}
+
 var queueRE = regexp.MustCompile(`^[a-z0-9]+([_-][a-z0-9]+)*$`)
 
 // WithQueue gives the subscriber a River queue, so that its backlog does not hold up the others. Defaults to DefaultQueue.

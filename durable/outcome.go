@@ -16,7 +16,9 @@ type kind int
 const (
 	success kind = iota
 	failure
-	cut // by shutdown, or because the claim was lost: spends no attempt
+	parked  // a failure after which trying again is useless
+	snoozed // spends no attempt
+	cut     // by shutdown, or because the claim was lost: spends no attempt
 )
 
 // outcome is what a run ends with.
@@ -25,6 +27,7 @@ type outcome struct {
 	text  string // of the failure
 	stack string
 	took  time.Duration
+	next  time.Time // when to try again; zero: by the schedule
 
 	// Set by the transaction:
 	attempts int
@@ -74,10 +77,10 @@ func (d *Deliveries) tryWrite(r *run, out *outcome, again bool) error {
 		switch out.kind {
 		case success:
 			return d.writeSuccess(ctx, tx, r, out, again)
-		case failure:
+		case failure, parked:
 			return d.writeFailure(ctx, tx, r, out)
-		case cut:
-			return d.writeCut(ctx, tx, r, out)
+		case snoozed, cut:
+			return d.writeAgain(ctx, tx, r, out)
 		}
 		return nil
 	})
@@ -118,8 +121,11 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	if err != nil {
 		return err
 	}
-	status, next := Pending, database.At(r.started.Add(r.sub.wait(out.attempts)))
-	if out.attempts >= r.sub.MaxAttempts {
+	status, next := Pending, database.At(out.next)
+	if out.next.IsZero() {
+		next = database.At(r.started.Add(r.sub.wait(out.attempts)))
+	}
+	if out.kind == parked || out.attempts >= r.sub.MaxAttempts {
 		out.dead, status, next = true, Dead, database.Time{}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries SET status = ?3, next_attempt_at = ?4, errors = ?5
@@ -132,16 +138,21 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	return d.wakeTx(ctx, tx, r, next.Time)
 }
 
-func (d *Deliveries) writeCut(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
+// writeAgain leaves the row as it was, to be run again: at once when it was cut short, later when its handler asked for it.
+func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
 	if err := d.release(ctx, tx, r); err != nil {
 		return err
 	}
-	err := out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = 0, updated_at = ?3
-		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, database.At(d.Now())))
+	next := r.row.NextAttemptAt
+	if out.kind == snoozed {
+		next = database.At(out.next)
+	}
+	err := out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = 0, next_attempt_at = ?3, updated_at = ?4
+		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, next, database.At(d.Now())))
 	if err != nil || out.gone {
 		return err
 	}
-	return d.wakeTx(ctx, tx, r, time.Time{})
+	return d.wakeTx(ctx, tx, r, out.next)
 }
 
 // release gives the claim back; errRefused if it is not held.
@@ -190,12 +201,14 @@ func (d *Deliveries) reportOutcome(ctx context.Context, r *run, out outcome) {
 		d.Logger.DebugContext(ctx, "delivered", attrs...)
 	case out.kind == cut:
 		d.Logger.InfoContext(ctx, "run cut short, it will run again", attrs...)
+	case out.kind == snoozed:
+		d.Logger.InfoContext(ctx, "snoozed by its handler", append(attrs, slog.Time("until", out.next))...)
 	default:
 		d.metrics.failed.Add(ctx, 1, label)
 		attrs = append(attrs, slog.Int("attempts", out.attempts), slog.String("error", out.text))
 		if out.dead {
 			d.metrics.died(ctx, d.Registry, r.row.SubscriberKey)
-			d.Logger.ErrorContext(ctx, "delivery is dead: its last attempt failed", attrs...)
+			d.Logger.ErrorContext(ctx, "delivery is dead", attrs...)
 			return
 		}
 		d.Logger.WarnContext(ctx, "delivery failed, it will be tried again", attrs...)

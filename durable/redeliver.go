@@ -14,10 +14,28 @@ import (
 // ErrNotDead is returned by Redeliver for a delivery that is not dead: it was redelivered already, or never was.
 var ErrNotDead = errors.New("loam: the delivery is not dead; only a dead one can be redelivered")
 
+// ErrChanged is returned by RedeliverSeen for a delivery that is dead, and has changed since it was seen: it was redelivered
+// meanwhile and has died again.
+var ErrChanged = errors.New("loam: the delivery has changed since it was seen")
+
 // Redeliver makes a dead delivery of the tenant in ctx pending again, with its attempts to spend anew, and wakes it, in
 // one transaction. Its history stays. ErrNotFound if the tenant has no such delivery, ErrNotDead if it is not dead (of two
 // operators at once, the second gets that).
 func (d *Deliveries) Redeliver(ctx context.Context, id string) error {
+	return d.redeliver(ctx, id, database.Time{})
+}
+
+// RedeliverSeen is Redeliver for a delivery whose last change was seen to be at the time seen, its UpdatedAt: ErrChanged if
+// it is dead and that is no longer so.
+func (d *Deliveries) RedeliverSeen(ctx context.Context, id string, seen database.Time) error {
+	if seen.IsZero() {
+		return fmt.Errorf("%w: the time is zero", ErrChanged)
+	}
+	return d.redeliver(ctx, id, seen)
+}
+
+// redeliver does it on condition of the last change seen, or on none.
+func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Time) error {
 	t, err := tenant.Require(ctx)
 	if err != nil {
 		return err
@@ -40,11 +58,15 @@ func (d *Deliveries) Redeliver(ctx context.Context, id string) error {
 		}
 		n, err := affected(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'pending', attempts = 0, unfinished = 0,
 			next_attempt_at = NULL, last_error = NULL, delivered_at = NULL, discarded_at = NULL, updated_at = ?3
-			WHERE tenant_id = ?1 AND id = ?2 AND status = 'dead'`, t, id, database.At(d.Now())))
+			WHERE tenant_id = ?1 AND id = ?2 AND status = 'dead' AND updated_at = coalesce(?4, updated_at)`,
+			t, id, database.At(d.Now()), seen))
 		if err != nil {
 			return err
 		}
-		if n == 0 { // rolled back, the ledger's row with it
+		switch { // none: rolled back, the ledger's row with it
+		case n == 0 && row.Status == Dead:
+			return fmt.Errorf("%w: %q", ErrChanged, id)
+		case n == 0:
 			return fmt.Errorf("%w: it is %s", ErrNotDead, row.Status)
 		}
 		return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(t, []Ref{{ID: id, Key: row.SubscriberKey}}))

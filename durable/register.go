@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -57,11 +58,39 @@ func (r *Registry) register(key, pattern string, h Handler, opts []Option, place
 	if r.sealed {
 		panic(fmt.Errorf("durable: Register(%q, %q) at %s: the engine has started; register at boot, before Start", key, pattern, place))
 	}
-	if first, taken := r.byKey[key]; taken {
-		panic(fmt.Errorf("durable: the key %q is registered twice: at %s and at %s", key, first.place, place))
+	for _, k := range slices.Concat([]string{key}, s.Aliases) {
+		if first, taken := r.byKey[k]; taken {
+			panic(fmt.Errorf("durable: the key %q is registered twice: at %s and at %s", k, first.place, place))
+		}
+		if where, gone := r.gone[k]; gone {
+			panic(fmt.Errorf("durable: the key %q is registered at %s and retired at %s", k, place, where))
+		}
+		r.byKey[k] = s
 	}
-	r.byKey[key] = s
 	r.order = append(r.order, key)
+}
+
+// Retire says, at boot, that a key has been taken out of the code for good: from the next start of the engine on, no rows
+// are written for it. Rows that are there end up dead, where an operator sees them. A key that is registered, or a call
+// after the engine has started, panics.
+func Retire(key string) { defaultRegistry.retire(key, caller()) }
+
+// Retire is the function Retire, for this registry.
+func (r *Registry) Retire(key string) { r.retire(key, caller()) }
+
+func (r *Registry) retire(key, place string) {
+	if err := checkKey(key); err != nil {
+		panic(fmt.Errorf("durable: Retire(%q) at %s: %w", key, place, err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sealed {
+		panic(fmt.Errorf("durable: Retire(%q) at %s: the engine has started; retire at boot, before Start", key, place))
+	}
+	if s, taken := r.byKey[key]; taken {
+		panic(fmt.Errorf("durable: the key %q is registered at %s and retired at %s", key, s.place, place))
+	}
+	r.gone[key] = place
 }
 
 func checkKey(key string) error {

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ type Subscriber struct {
 	Key string
 	// Pattern is an event name, or a prefix that ends in a dot.
 	Pattern string
+	// Aliases are keys that it had before: their rows are delivered to it.
+	Aliases []string
 	// Handler is called for each event.
 	Handler Handler
 	// MaxAttempts is how many runs may fail before a delivery is dead.
@@ -30,6 +33,11 @@ type Subscriber struct {
 	place string // file:line of the registration
 }
 
+// answersTo reports whether rows with the key are for s.
+func (s *Subscriber) answersTo(key string) bool {
+	return s.Key == key || slices.Contains(s.Aliases, key)
+}
+
 // wait is how long after the start of the run that was failure n the next attempt is due.
 func (s *Subscriber) wait(n int) time.Duration {
 	return s.Backoff[min(n, len(s.Backoff)-1)]
@@ -41,12 +49,13 @@ type Registry struct {
 	mu     sync.RWMutex
 	sealed bool
 	order  []string
-	byKey  map[string]Subscriber
+	byKey  map[string]Subscriber // also by alias
+	gone   map[string]string     // retired keys: where that was said
 }
 
 // NewRegistry makes an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{byKey: map[string]Subscriber{}}
+	return &Registry{byKey: map[string]Subscriber{}, gone: map[string]string{}}
 }
 
 // Registered returns all registrations, in the order in which they were made.
@@ -65,12 +74,19 @@ func (r *Registry) SubscribersFor(name string) []Subscriber {
 	return slices.DeleteFunc(r.Registered(), func(s Subscriber) bool { return !events.Match(s.Pattern, name) })
 }
 
-// HandlerFor returns the registration of key, and false if there is none.
+// HandlerFor returns the registration whose key or alias this is, and false if there is none.
 func (r *Registry) HandlerFor(key string) (Subscriber, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.byKey[key]
 	return s, ok
+}
+
+// Retired returns the keys that were retired.
+func (r *Registry) Retired() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.gone))
 }
 
 // Seal refuses further registrations; the engine calls it when it starts.

@@ -40,6 +40,7 @@ type run struct {
 type result struct {
 	err   error
 	text  string // describes err
+	steer *steering
 	stack string
 }
 
@@ -69,7 +70,7 @@ func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
 	}
 	settled := make(chan struct{})
 	free := sync.OnceFunc(func() {
-		d.slots.give(r.row.SubscriberKey)
+		d.slots.give(r.sub.Key)
 		close(settled)
 	})
 	d.calls.enter()
@@ -109,8 +110,6 @@ func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
 		d.write(ctx, r, outcome{kind: cut})
 		return
 	}
-	ctx, span := d.spanRun(ctx, &r.row)
-	defer span.End()
 	timeout := d.timeout(&r.sub)
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 	defer stop()
@@ -128,37 +127,39 @@ func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
 			append(r.row.attrs(), slog.Duration("timeout", timeout), slog.Duration("after", d.StuckAfter))...)
 		res = <-handled
 	}
-	out := d.decide(ctx, r, res)
-	if out.kind == failure {
-		spanFailed(span, out.text)
-	}
-	d.write(ctx, r, out)
+	d.write(ctx, r, d.decide(ctx, r, res))
 }
 
-// handle calls the handler with an event of its own.
+// handle calls the handler, within the middlewares, with an event of its own.
 func (d *Deliveries) handle(ctx context.Context, r *run) result {
-	e, err := events.Stored(r.row.EventID, r.row.EventName, r.row.TenantID, []byte(r.row.Payload))
-	if err == nil {
-		err = r.sub.Handler.Handle(ctx, e)
-	}
+	err := around(d.middleware, &r.row, func(ctx context.Context) error {
+		e, err := events.Stored(r.row.EventID, r.row.EventName, r.row.TenantID, []byte(r.row.Payload), r.row.Headers)
+		if err != nil {
+			return err
+		}
+		return r.sub.Handler.Handle(events.InRun(ctx, e, r.row.SubscriberKey), e)
+	})(ctx)
 	if err == nil {
 		return result{}
 	}
-	return result{err: err, text: errorText(err)}
+	return result{err: err, text: errorText(err), steer: steeringOf(err)}
 }
 
 func panicked(p *PanicError) result {
 	return result{err: p, text: errorText(p), stack: cleanText(string(p.Stack))}
 }
 
-// decide turns a handler's result into the outcome of the run. A run that was cut short spends no attempt; a panic always
-// does.
+// decide turns a handler's result into the outcome of the run. What the handler asked for comes first; a run that was cut
+// short spends no attempt; a panic always does.
 func (d *Deliveries) decide(ctx context.Context, r *run, res result) outcome {
 	out := outcome{kind: failure, took: time.Since(r.begun), text: res.text, stack: res.stack}
 	cause := context.Cause(ctx)
 	switch {
 	case res.err == nil:
 		out.kind = success
+	case res.steer != nil:
+		out.kind = res.steer.kind
+		out.next = d.Now().Add(res.steer.wait)
 	case res.stack != "":
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrClaimLost):
 		out.kind = cut

@@ -9,6 +9,9 @@ import (
 // ErrStopping is returned by Deliver when the process is shutting down and claims nothing any more.
 var ErrStopping = errors.New("durable: shutting down")
 
+// ErrClock is returned by Deliver while the process's clock differs too much from the database's.
+var ErrClock = errors.New("durable: the clock of this process is off; it claims nothing")
+
 // slots counts the handlers that may run: in all, and of each subscriber with a limit of its own.
 type slots struct {
 	mu      sync.Mutex
@@ -23,7 +26,7 @@ func newSlots(n int) *slots {
 
 // take waits until one of refs can run, takes slots for as many as can, and returns those and the rest. It takes none when
 // ctx ends or stop is closed.
-func (s *slots) take(ctx context.Context, stop <-chan struct{}, refs []Ref, limit func(key string) int) (granted, rest []Ref, err error) {
+func (s *slots) take(ctx context.Context, stop <-chan struct{}, refs []Ref, limit func(key string) (counts string, n int)) (granted, rest []Ref, err error) {
 	for {
 		select {
 		case <-stop:
@@ -44,17 +47,17 @@ func (s *slots) take(ctx context.Context, stop <-chan struct{}, refs []Ref, limi
 	}
 }
 
-func (s *slots) try(refs []Ref, limit func(key string) int) (granted, rest []Ref, changed <-chan struct{}) {
+func (s *slots) try(refs []Ref, limit func(key string) (counts string, n int)) (granted, rest []Ref, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range refs {
-		n := limit(r.Key)
-		if s.free == 0 || n > 0 && s.used[r.Key] >= n {
+		key, n := limit(r.Key)
+		if s.free == 0 || n > 0 && s.used[key] >= n {
 			rest = append(rest, r)
 			continue
 		}
 		s.free--
-		s.used[r.Key]++
+		s.used[key]++
 		granted = append(granted, r)
 	}
 	return granted, rest, s.changed

@@ -75,7 +75,7 @@ func (b *Bus) Dispatch(ctx context.Context, e Event) error {
 	subs := b.subs // never changed in place
 	b.mu.RUnlock()
 
-	d := dispatch{ctx: ctx, event: e}
+	d := dispatch{ctx: inline(ctx, e), event: e}
 	for _, s := range subs {
 		if Match(s.pattern, e.Name) {
 			d.rest = append(d.rest, s.handle)

@@ -37,10 +37,14 @@ type Event struct {
 	TenantID, ActorID string
 	// Payload is the subscriber's own copy.
 	Payload Payload
+	// Headers is what travels beside it.
+	Headers Headers
 
 	encoded []byte
-	givenID bool
-	tx      *sql.Tx
+	// repeatable: the id may have been published before, because the publisher gave it, or it was derived.
+	repeatable bool
+	undo       func()
+	tx         *sql.Tx
 }
 
 // Tx returns the publisher's transaction: for an inline subscriber under PublishTx. Elsewhere it is nil.
@@ -52,8 +56,15 @@ func (e Event) WithTx(tx *sql.Tx) Event {
 	return e
 }
 
-// GivenID reports whether the publisher supplied the id, so that the event may have been published before.
-func (e Event) GivenID() bool { return e.givenID }
+// Repeatable reports whether the event may have been published before: its id was given, or derived in a handler's run.
+func (e Event) Repeatable() bool { return e.repeatable }
+
+// Unpublished says that the event was not captured: a run that publishes it again gets the same id.
+func (e Event) Unpublished() {
+	if e.undo != nil {
+		e.undo()
+	}
+}
 
 // JSON returns the payload as it is stored. Equal payloads have equal text.
 func (e Event) JSON() []byte { return e.encoded }
@@ -75,21 +86,25 @@ func WithID(id string) PublishOption {
 	return func(o *options) { o.id = id }
 }
 
+// Limits are those that New checks.
+type Limits struct {
+	// PayloadBytes is the size limit of the payload as JSON.
+	PayloadBytes int
+	// Depth is how many events may cause each other in a row.
+	Depth int
+}
+
 // New makes an event of what a publisher passes: it checks the name and the payload, stamps the tenant and the actor of
-// ctx onto the payload, and gives the event an id. maxBytes limits the encoded payload. Nothing is changed in p.
-func New(ctx context.Context, name string, p Payload, maxBytes int, opts ...PublishOption) (Event, error) {
+// ctx onto the payload, takes the trace and the causation of ctx, and gives the event an id. Nothing is changed in p.
+func New(ctx context.Context, name string, p Payload, limits Limits, opts ...PublishOption) (Event, error) {
 	if err := CheckName(name); err != nil {
 		return Event{}, err
 	}
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	id, err := eventID(o.id)
+	depth, err := depth(ctx, limits.Depth)
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{ID: id, Name: name, TenantID: tenant.From(ctx), ActorID: tenant.Actor(ctx), givenID: o.id != ""}
+	e := Event{Name: name, TenantID: tenant.From(ctx), ActorID: tenant.Actor(ctx), Headers: headersOf(ctx, depth)}
 	if e.TenantID != "" {
 		if err := tenant.CheckID(e.TenantID); err != nil {
 			return Event{}, err
@@ -105,33 +120,39 @@ func New(ctx context.Context, name string, p Payload, maxBytes int, opts ...Publ
 	if e.encoded, err = e.Payload.encode(); err != nil {
 		return Event{}, err
 	}
-	if len(e.encoded) > maxBytes {
-		return Event{}, fmt.Errorf("%w: it has %d bytes as JSON, at most %d are allowed", ErrInvalidPayload, len(e.encoded), maxBytes)
+	if len(e.encoded) > limits.PayloadBytes {
+		return Event{}, fmt.Errorf("%w: it has %d bytes as JSON, at most %d are allowed", ErrInvalidPayload, len(e.encoded), limits.PayloadBytes)
+	}
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.id == "" {
+		e.ID, e.undo, err = newID(ctx, name, e.encoded)
+	} else {
+		e.ID, err = givenID(o.id)
+	}
+	e.repeatable = o.id != "" || e.undo != nil
+	if err != nil {
+		return Event{}, err
 	}
 	return e, nil
 }
 
 // Stored makes an event of what a row holds.
-func Stored(id, name, tenantID string, payload []byte) (Event, error) {
+func Stored(id, name, tenantID string, payload []byte, headers string) (Event, error) {
 	p, err := ParsePayload(payload)
 	if err != nil {
 		return Event{}, err
 	}
 	actor, _ := p[KeyActor].(string)
-	return Event{ID: id, Name: name, TenantID: tenantID, ActorID: actor, Payload: p, encoded: payload}, nil
+	return Event{ID: id, Name: name, TenantID: tenantID, ActorID: actor, Payload: p, Headers: ParseHeaders(headers), encoded: payload}, nil
 }
 
-func eventID(given string) (string, error) {
-	if given == "" {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return "", fmt.Errorf("make an event id: %w", err)
-		}
-		return id.String(), nil
-	}
-	id, err := uuid.Parse(given)
+func givenID(text string) (string, error) {
+	id, err := uuid.Parse(text)
 	if err != nil {
-		return "", fmt.Errorf("%w: %.60q must be a UUID, like 0190b8a2-6f3e-7c41-9a55-d0f1c2b3a495", ErrInvalidID, given)
+		return "", fmt.Errorf("%w: %.60q must be a UUID, like 0190b8a2-6f3e-7c41-9a55-d0f1c2b3a495", ErrInvalidID, text)
 	}
 	return id.String(), nil
 }

@@ -32,6 +32,7 @@ type Jobs struct {
 	logger *slog.Logger
 	insert *river.Client[*sql.Tx]
 	work   *river.Client[*sql.Tx]
+	queues map[string]*wakeQueue
 }
 
 var _ durable.Enqueuer = (*Jobs)(nil)
@@ -75,6 +76,8 @@ type Work struct {
 	Concurrency int
 	// SweepEvery is the interval of the sweep.
 	SweepEvery time.Duration
+	// Paused starts without fetching wake-ups; see SetPaused.
+	Paused bool
 	// LongestRun is how long a delivery can take until it has returned or is given up as stuck.
 	LongestRun time.Duration
 }
@@ -92,13 +95,12 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 	); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}
-	queues := map[string]river.QueueConfig{
-		durable.DefaultQueue:     {MaxWorkers: w.Concurrency},
-		durable.SuspectQueue:     {MaxWorkers: 1},
-		durable.MaintenanceQueue: {MaxWorkers: 1},
-	}
-	for _, q := range w.Queues {
-		queues[q] = river.QueueConfig{MaxWorkers: w.Concurrency}
+	j.queues = wakeQueues(w)
+	queues := map[string]river.QueueConfig{durable.MaintenanceQueue: {MaxWorkers: 1}}
+	for name, q := range j.queues {
+		if q.state == worked {
+			queues[name] = q.config
+		}
 	}
 	limit := max(w.LongestRun+slack, w.SweepEvery)
 	client, err := river.NewClient(riversqlite.New(j.db.Write()), &river.Config{

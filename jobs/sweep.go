@@ -75,6 +75,19 @@ func (j *Jobs) list(ctx context.Context, kind string, max int, where string, arg
 	return len(res.Jobs), nil
 }
 
+// LastSweep is when a sweep of all tenants last ended, in any process; zero if River keeps none.
+func (j *Jobs) LastSweep(ctx context.Context) (time.Time, error) {
+	res, err := j.insert.JobList(ctx, river.NewJobListParams().Kinds(sweep.Key).States(rivertype.JobStateCompleted).
+		OrderBy(river.JobListOrderByFinalizedAt, river.SortOrderDesc).First(1))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("find the last sweep: %w", err)
+	}
+	if len(res.Jobs) == 0 || res.Jobs[0].FinalizedAt == nil {
+		return time.Time{}, nil
+	}
+	return *res.Jobs[0].FinalizedAt, nil
+}
+
 type sweepWorker struct {
 	river.WorkerDefaults[sweepArgs]
 	jobs    *Jobs

@@ -23,6 +23,9 @@ type wakeArgs struct {
 // Kind implements river.JobArgs.
 func (wakeArgs) Kind() string { return wakeKind }
 
+// clockSnooze is how long a job waits that a process with a wrong clock has fetched before its queues were taken from it.
+const clockSnooze = 5 * time.Second
+
 // Deliverer delivers rows of the tenant in the context.
 type Deliverer interface {
 	Deliver(ctx context.Context, ids ...string) error
@@ -49,6 +52,8 @@ func (w *wakeWorker) Work(ctx context.Context, job *river.Job[wakeArgs]) error {
 	switch {
 	case errors.Is(err, durable.ErrStopping):
 		return river.JobSnooze(0) // for another process, or this one's next start
+	case errors.Is(err, durable.ErrClock):
+		return river.JobSnooze(clockSnooze)
 	case err != nil && ctx.Err() != nil:
 		return river.JobSnooze(time.Second) // it waited too long for a slot
 	}

@@ -52,37 +52,39 @@ func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error
 		return Result{}, fmt.Errorf("migrate: River: %w", err)
 	}
 	var res Result
-	err = db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		res = Result{}
-		applied, err := river.MigrateTx(ctx, tx, rivermigrate.DirectionUp, nil) //nolint:staticcheck // Migrate would wait for the one connection that this transaction holds
-		if err != nil {
-			return fmt.Errorf("River: %w", err)
-		}
-		for _, v := range applied.Versions {
-			res.Applied = append(res.Applied, "river "+strconv.Itoa(v.Version))
-		}
-		if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS loam_migrations (
+	err = retry(ctx, func() error {
+		return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			res = Result{}
+			applied, err := river.MigrateTx(ctx, tx, rivermigrate.DirectionUp, nil) //nolint:staticcheck // Migrate would wait for the one connection that this transaction holds
+			if err != nil {
+				return fmt.Errorf("River: %w", err)
+			}
+			for _, v := range applied.Versions {
+				res.Applied = append(res.Applied, "river "+strconv.Itoa(v.Version))
+			}
+			if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS loam_migrations (
 			version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)`); err != nil {
-			return err
-		}
-		newest, err := version(ctx, tx)
-		if err != nil {
-			return err
-		}
-		for _, m := range all {
-			if m.version <= newest {
-				continue
-			}
-			if _, err := tx.ExecContext(ctx, m.text); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
-			}
-			if _, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)`,
-				m.version, m.name, database.At(now)); err != nil {
 				return err
 			}
-			res.Applied = append(res.Applied, m.name)
-		}
-		return nil
+			newest, err := version(ctx, tx)
+			if err != nil {
+				return err
+			}
+			for _, m := range all {
+				if m.version <= newest {
+					continue
+				}
+				if _, err := tx.ExecContext(ctx, m.text); err != nil {
+					return fmt.Errorf("%s: %w", m.name, err)
+				}
+				if _, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)`,
+					m.version, m.name, database.At(now)); err != nil {
+					return err
+				}
+				res.Applied = append(res.Applied, m.name)
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("migrate: %w", err)
@@ -90,28 +92,36 @@ func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error
 	return res, nil
 }
 
-// Check returns an error that wraps ErrNotMigrated if the database lacks migrations of this build. It writes nothing.
-func Check(ctx context.Context, db *database.DB) error {
+// Pending returns the names of the migrations of this build that the database lacks. It writes nothing.
+func Pending(ctx context.Context, db *database.DB) ([]string, error) {
 	all, err := load()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var tables int
+	var tables, newest int
 	err = db.Read().QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'loam_migrations'`).Scan(&tables)
+	if err == nil && tables > 0 {
+		newest, err = version(ctx, db.Read())
+	}
 	if err != nil {
-		return database.Explain(err)
+		return nil, fmt.Errorf("read the schema's version: %w", database.Explain(err))
 	}
-	if tables == 0 {
-		return ErrNotMigrated
+	var names []string
+	for _, m := range all {
+		if m.version > newest {
+			names = append(names, m.name)
+		}
 	}
-	newest, err := version(ctx, db.Read())
-	if err != nil {
-		return database.Explain(err)
+	return names, nil
+}
+
+// Check returns an error that wraps ErrNotMigrated if the database lacks migrations of this build. It writes nothing.
+func Check(ctx context.Context, db *database.DB) error {
+	names, err := Pending(ctx, db)
+	if err == nil && len(names) > 0 {
+		return fmt.Errorf("%w (it lacks %s)", ErrNotMigrated, strings.Join(names, ", "))
 	}
-	if want := all[len(all)-1]; newest < want.version {
-		return fmt.Errorf("%w (it is at %d, this build needs %s)", ErrNotMigrated, newest, want.name)
-	}
-	return nil
+	return err
 }
 
 type querier interface {

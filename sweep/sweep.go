@@ -73,7 +73,7 @@ func (s *Sweeper) Tenant(ctx context.Context, id string, after durable.Cursor) (
 }
 
 // All sweeps every tenant, each with a time limit of its own, and returns those with more. One that fails does not keep
-// the others from their turn; the errors come back together.
+// the others from their turn; the errors come back together. Then it parks the rows of tenants that are gone.
 func (s *Sweeper) All(ctx context.Context) ([]Full, error) {
 	const page = 500
 	var more []Full
@@ -93,7 +93,7 @@ func (s *Sweeper) All(ctx context.Context) ([]Full, error) {
 			}
 		}
 		if len(ids) < page || ctx.Err() != nil {
-			return more, errors.Join(errs...)
+			return more, errors.Join(append(errs, s.parkRemoved(ctx))...)
 		}
 		after = ids[len(ids)-1]
 	}

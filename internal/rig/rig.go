@@ -29,6 +29,9 @@ const (
 	Margin = 10 * time.Second
 )
 
+// Limits are those of the engine.
+var Limits = events.Limits{PayloadBytes: events.DefaultMaxPayloadBytes, Depth: events.DefaultMaxDepth}
+
 // Rig is one process's state machine. Processes over one database share clock and wake-ups, see Second.
 type Rig struct {
 	T          testing.TB
@@ -105,7 +108,7 @@ func (r *Rig) Ctx(tenantID string) context.Context { return tenant.With(r.T.Cont
 func (r *Rig) Publish(tenantID, name string, p events.Payload, opts ...events.PublishOption) events.Event {
 	r.T.Helper()
 	ctx := r.Ctx(tenantID)
-	e, err := events.New(ctx, name, p, events.DefaultMaxPayloadBytes, opts...)
+	e, err := events.New(ctx, name, p, Limits, opts...)
 	if err != nil {
 		r.T.Fatal(err)
 	}
