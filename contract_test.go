@@ -37,6 +37,9 @@ func TestContractPage(t *testing.T) {
 	lines := strings.Split(string(text), "\n")
 	seen := map[string]bool{}
 	for i, line := range lines {
+		if strings.HasPrefix(line, "## Where we deviate") { // names clauses without proofs
+			break
+		}
 		m := clauseRow.FindStringSubmatch(line)
 		if m == nil {
 			continue

@@ -41,7 +41,7 @@ func firstType(err error, depth int) string {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		if pkg := t.PkgPath(); pkg != "errors" && pkg != "fmt" {
+		if pkg := t.PkgPath(); pkg != "errors" && pkg != "fmt" && t != reflect.TypeFor[steering]() {
 			return fmt.Sprintf("%T", e)
 		}
 		if many, ok := e.(interface{ Unwrap() []error }); ok {

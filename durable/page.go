@@ -185,7 +185,7 @@ func reason(lastError string, attempts, maxAttempts int, known bool) Reason {
 		return NoHandler
 	case strings.HasPrefix(lastError, "parked: the process died "):
 		return CrashLimited
-	case strings.HasPrefix(lastError, "parked: the tenant "):
+	case lastError == RemovedReason:
 		return TenantRemoved
 	case !known:
 		return Unknown

@@ -1,0 +1,99 @@
+package durable_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/dbtest"
+	"github.com/openloam/loam/internal/rig"
+)
+
+// Each query of the pages reads an index and sorts nothing, on filled tables, with and without the planner's statistics.
+// scenario: B193
+func TestPagesUseIndexes(t *testing.T) {
+	t.Parallel()
+	db, faults := dbtest.Open(t)
+	r := rig.New(t, db)
+	for tenantID, prefix := range map[string]string{"acme": "a", "globex": "g"} {
+		fill(r, tenantID, prefix+"done", durable.Delivered, 5000, "?4")
+		fill(r, tenantID, prefix+"dead", durable.Dead, 1000, "?4")
+		fill(r, tenantID, prefix+"wait", durable.Pending, 1000, "?4")
+	}
+	place := durable.Place{At: database.At(r.Clock.Now()), ID: "adead-000500"}
+	ask := func() (queries []string) {
+		faults.Before(func(op dbtest.Op) error {
+			if op.Kind == "query" && strings.Contains(op.SQL, "event_deliveries") {
+				queries = append(queries, op.SQL)
+			}
+			return nil
+		})
+		defer faults.Before(nil)
+		for _, q := range []durable.PageQuery{
+			{Status: durable.Dead}, {Status: durable.Dead, Before: place}, {Status: durable.Dead, After: place}, {Status: durable.Pending},
+		} {
+			if _, err := r.Deliveries.Page(r.Ctx("acme"), q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Deliveries.Counts(r.Ctx("acme")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Deliveries.Inspect(r.Ctx("acme"), "adead-000500"); err != nil {
+			t.Fatal(err)
+		}
+		return queries
+	}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			rig.Exec(t, db, `ANALYZE`)
+		}
+		queries := ask()
+		if len(queries) != 8 {
+			t.Errorf("%d queries, want 8: %q", len(queries), queries)
+		}
+		for _, q := range queries {
+			plan := explain(t, db, q)
+			for _, step := range plan {
+				if strings.HasPrefix(step, "SCAN") && step != "SCAN CONSTANT ROW" && !strings.Contains(step, "(subquery") || strings.Contains(step, "TEMP B-TREE") {
+					t.Errorf("analyzed %v: %s\n%s\nof %q", analyzed, q, step, plan)
+				}
+			}
+			if !slices.ContainsFunc(plan, func(s string) bool { return strings.Contains(s, "USING") }) {
+				t.Errorf("no index: %s\n%q", q, plan)
+			}
+		}
+	}
+}
+
+// explain returns the steps of a statement's plan. What it binds does not matter to it.
+func explain(t *testing.T, db *database.DB, query string) []string {
+	t.Helper()
+	args := make([]any, strings.Count(query, "?")) // at least as many as there are numbers
+	highest := 0
+	for n := range args {
+		if strings.Contains(query, "?"+string(rune('1'+n))) {
+			highest = n + 1
+		}
+	}
+	rows, err := db.Read().QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, args[:highest]...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, step)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
