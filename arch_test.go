@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	// 3
 	"sweep": {"database", "durable", "ledger", "tenant"},
 	// 4
-	"jobs": {"database", "durable", "internal/quietlog", "sweep", "tenant"},
+	"jobs": {"database", "durable", "internal/outage", "internal/quietlog", "sweep", "tenant"},
 	// 5
 	"loam": {
 		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",

@@ -130,6 +130,9 @@ func withDefaults(c Config) Config {
 	return c
 }
 
+// maxConcurrency is River's limit of the workers of a queue.
+const maxConcurrency = 10_000
+
 // validate reports every mistake at once.
 func (c *Config) validate() error {
 	var errs []error
@@ -166,6 +169,9 @@ func (c *Config) validate() error {
 		if f.value%time.Millisecond != 0 {
 			errs = append(errs, fmt.Errorf("%s: %v must be whole milliseconds", f.name, f.value))
 		}
+	}
+	if c.Concurrency > maxConcurrency {
+		errs = append(errs, fmt.Errorf("Concurrency: %d is too much, at most %d are allowed (it is River's limit)", c.Concurrency, maxConcurrency))
 	}
 	errs = append(errs, c.checkLease())
 	return errors.Join(errs...)

@@ -80,9 +80,9 @@ func (e *Engine) Subscribe(pattern string, handle events.HandlerFunc) (unsubscri
 // Publish publishes an event in the tenant of ctx: the rows of its durable subscribers are committed, then its inline
 // subscribers run. See PublishTx for an event that belongs to data.
 //
-// When capture fails, that error comes back and nothing was stored and nobody called: events.ErrInvalidName,
-// ErrInvalidPayload, ErrInvalidID and ErrIDReused say what was wrong; after any other error the caller may publish again,
-// with the same id if it gave one. A *events.SubscriberError means that the event was captured: do not publish it again.
+// When capture fails, that error comes back and nobody was called: events.ErrInvalidName, ErrInvalidPayload, ErrInvalidID,
+// ErrTooDeep and ErrIDReused say what was wrong, and nothing was stored; after any other error the caller may publish again,
+// with the same id if it gave one, for the answer of a commit can be lost. A *events.SubscriberError means that the event was captured: do not publish it again.
 // Inside a transaction of this engine it returns events.ErrInTransaction at once. A panic of an inline subscriber goes on
 // to the caller after all have run.
 func (e *Engine) Publish(ctx context.Context, name string, p events.Payload, opts ...events.PublishOption) error {

@@ -40,10 +40,10 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.compareClocks(ctx); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
 	}
-	e.cfg.Registry.Seal()
 	if err := e.cfg.checkLease(); err != nil { // again: subscribers may have been registered since New
 		return fmt.Errorf("loam: Start: %w", err)
 	}
+	e.cfg.Registry.Seal()
 	if err := e.deliveries.Announce(ctx, true); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
 	}
@@ -73,12 +73,14 @@ func (e *Engine) Start(ctx context.Context) error {
 func (e *Engine) loop(ctx context.Context, every time.Duration, what string, f func(ctx context.Context) error) {
 	e.loops.Go(func() {
 		var log outage.Log
-		loop.Run(ctx, every, roundLimit, func(ctx context.Context) {
-			if err := f(ctx); err != nil {
+		loop.Run(ctx, every, roundLimit, func(ctx context.Context) error {
+			err := f(ctx)
+			if err != nil {
 				log.Failed(ctx, e.cfg.Logger, what, err)
-				return
+			} else {
+				log.Succeeded(ctx, e.cfg.Logger, what)
 			}
-			log.Succeeded(ctx, e.cfg.Logger, what)
+			return err
 		})
 	})
 }
@@ -92,15 +94,15 @@ func (e *Engine) checkLostClaims(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the work: no more deliveries are taken, and running handlers may go on for Config.DrainTimeout (or until ctx
+// Stop ends the work of a started engine, which cannot be started again: no more deliveries are taken, and running handlers may go on for Config.DrainTimeout (or until ctx
 // ends, if that is sooner). Then their contexts are cancelled with durable.ErrShutdown as the cause, and Stop waits up to
-// Config.StopTimeout for them to return. A run that was cut short so spends no attempt and is woken again. The error says
+// Config.StopTimeout for them to return, and, if they do not, as long again for their jobs. A run that was cut short so spends no attempt and is woken again. The error says
 // what has not ended; its deliveries run again, here or elsewhere, when their leases are over. Close the database after
 // Stop. Publish still works.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if state(e.state.Swap(int32(stopped))) != started {
+	if !e.state.CompareAndSwap(int32(started), int32(stopped)) {
 		return nil
 	}
 	e.deliveries.Stop()

@@ -57,7 +57,7 @@ func (t tenantTable) Exists(ctx context.Context, q tenant.Querier, id string) (b
 
 // List implements tenant.Directory.
 func (t tenantTable) List(ctx context.Context, after string, limit int) ([]string, error) {
-	rows, err := t.db.Read().QueryContext(ctx, `SELECT id FROM loam_tenants WHERE id > ?1 ORDER BY id LIMIT ?2`, after, limit)
+	rows, err := t.db.Own().QueryContext(ctx, `SELECT id FROM loam_tenants WHERE id > ?1 ORDER BY id LIMIT ?2`, after, limit)
 	if err != nil {
 		return nil, database.Explain(err)
 	}

@@ -9,7 +9,7 @@ import (
 // Clock returns the database's time, to the millisecond.
 func (db *DB) Clock(ctx context.Context) (time.Time, error) {
 	var text string
-	if err := db.read.QueryRowContext(ctx, `SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')`).Scan(&text); err != nil {
+	if err := db.own.QueryRowContext(ctx, `SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')`).Scan(&text); err != nil {
 		return time.Time{}, Explain(err)
 	}
 	t, err := time.Parse("2006-01-02 15:04:05.000", text)

@@ -35,8 +35,10 @@ type Config struct {
 	// Write is the pool for transactions that write: on SQLite one connection, whose transactions take the write lock
 	// when they begin. Required.
 	Write *sql.DB
-	// Read is a pool of its own for reading. Required.
+	// Read is a pool for the application's reading. Required.
 	Read *sql.DB
+	// Own is a pool for Loam's own reading, so that what the application holds open does not stop deliveries. Required.
+	Own *sql.DB
 	// Wait is how long InTx waits for a write connection. Defaults to DefaultWait.
 	Wait time.Duration
 }
@@ -46,6 +48,7 @@ type DB struct {
 	dialect Dialect
 	write   *sql.DB
 	read    *sql.DB
+	own     *sql.DB
 	mapper  *bun.DB
 	gate    gate
 	wait    time.Duration
@@ -63,12 +66,15 @@ func New(cfg Config) (*DB, error) {
 	if cfg.Read == nil {
 		errs = append(errs, errors.New("Read: is nil"))
 	}
+	if cfg.Own == nil {
+		errs = append(errs, errors.New("Own: is nil"))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
 	return &DB{
-		dialect: cfg.Dialect, write: cfg.Write, read: cfg.Read,
-		mapper: bun.NewDB(cfg.Read, sqlitedialect.New()),
+		dialect: cfg.Dialect, write: cfg.Write, read: cfg.Read, own: cfg.Own,
+		mapper: bun.NewDB(cfg.Own, sqlitedialect.New()),
 		wait:   cmp.Or(cfg.Wait, DefaultWait),
 	}, nil
 }
@@ -76,20 +82,29 @@ func New(cfg Config) (*DB, error) {
 // Dialect returns the kind of database.
 func (db *DB) Dialect() Dialect { return db.dialect }
 
-// Read returns the pool for reading. It never waits for a writer.
+// Read returns the application's pool for reading. It never waits for a writer.
 func (db *DB) Read() *sql.DB { return db.read }
+
+// Own returns Loam's own pool for reading.
+func (db *DB) Own() *sql.DB { return db.own }
 
 // Write returns the pool for writing, for what brings its own transactions (River, the migrator). On SQLite it is one
 // connection: whoever begins a transaction on it and then calls the engine without passing that transaction waits for
 // itself. Use InTx.
 func (db *DB) Write() *sql.DB { return db.write }
 
-// Mapper returns bun over the pool for reading. Its ScanRows maps rows of any query to structs.
+// Mapper returns bun over Loam's own pool for reading. Its ScanRows maps rows of any query to structs.
 func (db *DB) Mapper() *bun.DB { return db.mapper }
 
-// Close closes both pools. Stop the engine first.
+// Close closes all pools. Stop the engine first.
 func (db *DB) Close() error {
-	return errors.Join(db.write.Close(), db.read.Close())
+	return errors.Join(db.write.Close(), db.read.Close(), db.own.Close())
+}
+
+// ByID is the condition that a row of alias d is one of a tenant's with the ids of a List: parameters n and m. It makes the
+// database find the rows by their ids: without statistics, SQLite would rather read all rows of the tenant.
+func ByID(n, m int) string {
+	return fmt.Sprintf("+d.tenant_id = ?%d AND ", n) + AnyOf("d.id", m)
 }
 
 // AnyOf is the condition that column is one of the values of a List bound as parameter n.

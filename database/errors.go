@@ -1,6 +1,9 @@
 package database
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 )
@@ -49,4 +52,15 @@ func Explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", meaning, err)
+}
+
+// Unavailable reports whether err says that the database cannot be written now, whatever the statement: it is full,
+// read-only, held by others, or gone.
+func Unavailable(err error) bool {
+	for _, e := range []error{ErrFull, ErrReadOnly, ErrBusy, ErrWait, ErrCannotOpen, ErrNotADatabase, sql.ErrConnDone, driver.ErrBadConn} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -57,12 +57,14 @@ func (t *Time) Scan(src any) error {
 }
 
 func (t *Time) parse(text string) error {
-	u, err := time.Parse(timeFormat, text)
-	if err != nil {
-		return fmt.Errorf("database: a time column holds %q, not the form %q", text, timeFormat)
+	// The last two are what a hand at the database's shell writes.
+	for _, format := range []string{timeFormat, "2006-01-02 15:04:05", time.RFC3339Nano} {
+		if u, err := time.Parse(format, text); err == nil {
+			*t = At(u)
+			return nil
+		}
 	}
-	*t = Time{u.UTC()}
-	return nil
+	return fmt.Errorf("database: a time column holds %q, not the form %q", text, timeFormat)
 }
 
 // Millis returns t in milliseconds since 1970, as the ledger holds its times.

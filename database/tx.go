@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/openloam/loam/internal/txmark"
 )
@@ -72,12 +71,11 @@ func (db *DB) acquire(ctx context.Context, first bool) (*sql.Conn, func(), error
 	if err := db.gate.enter(limited, first); err != nil {
 		return nil, nil, err
 	}
-	start := time.Now()
 	conn, err := db.write.Conn(limited)
 	if err != nil {
 		db.gate.leave()
-		if cause := context.Cause(limited); cause != nil && time.Since(start) > 0 {
-			err = cause
+		if limited.Err() != nil {
+			err = context.Cause(limited)
 		}
 		return nil, nil, err
 	}

@@ -22,11 +22,19 @@ func (d *Deliveries) Capture(ctx context.Context, e events.Event) error {
 	if d.DB.InTransaction(ctx) {
 		return events.ErrInTransaction
 	}
-	targets, err := d.wanted(ctx, d.DB.Read(), e)
+	targets, err := d.wanted(ctx, d.DB.Own(), e)
 	if err != nil || len(targets) == 0 {
 		return err
 	}
-	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return d.capture(ctx, tx, e, targets) })
+	var rows []Ref
+	err = d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		rows, err = d.capture(ctx, tx, e, targets)
+		return err
+	})
+	if err == nil {
+		d.metrics.captured(ctx, rows)
+	}
+	return err
 }
 
 // CaptureTx writes one pending row for each durable subscriber that matches e, those of this process in the order of
@@ -39,7 +47,11 @@ func (d *Deliveries) CaptureTx(ctx context.Context, tx *sql.Tx, e events.Event) 
 	if err != nil || len(targets) == 0 {
 		return err
 	}
-	return d.capture(ctx, tx, e, targets)
+	rows, err := d.capture(ctx, tx, e, targets)
+	if err == nil {
+		d.metrics.captured(ctx, rows) // the caller may still roll back
+	}
+	return err
 }
 
 // wanted returns the subscribers that e is for, and counts why there are none.
@@ -59,32 +71,31 @@ func (d *Deliveries) wanted(ctx context.Context, q tenant.Querier, e events.Even
 	return targets, nil
 }
 
-func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) error {
+func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]Ref, error) {
 	exists, err := d.Tenants.Exists(ctx, tx, e.TenantID)
 	if err != nil {
-		return fmt.Errorf("capture %s: ask for tenant %q: %w", e.Name, e.TenantID, err)
+		return nil, fmt.Errorf("capture %s: ask for tenant %q: %w", e.Name, e.TenantID, err)
 	}
 	if !exists {
 		d.metrics.skip(ctx, skipUnknownTenant, 1)
 		if d.unknown.first(e.TenantID) {
 			d.Logger.WarnContext(ctx, "events not captured: unknown tenant", slog.String("tenant", e.TenantID), slog.String("event", e.Name))
 		}
-		return nil
+		return nil, nil
 	}
 	if e.Repeatable() {
 		if targets, err = missing(ctx, tx, e, targets); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	rows, err := d.insert(ctx, tx, e, targets)
 	if err != nil {
-		return fmt.Errorf("capture %s: %w", e.Name, err)
+		return nil, fmt.Errorf("capture %s: %w", e.Name, err)
 	}
 	if err := d.Enqueuer.Enqueue(ctx, tx, d.wakeups(e.TenantID, rows)); err != nil {
-		return fmt.Errorf("capture %s: insert the wake-up: %w", e.Name, err)
+		return nil, fmt.Errorf("capture %s: insert the wake-up: %w", e.Name, err)
 	}
-	d.metrics.captured(ctx, rows)
-	return nil
+	return rows, nil
 }
 
 // missing returns the targets that have no row for e yet, under their key or an alias. It refuses an id that the tenant

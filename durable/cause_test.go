@@ -157,7 +157,7 @@ func TestRemovedTenant(t *testing.T) {
 		}
 		r.Publish("acme", "billing.invoice.paid", nil)
 		r.Wakeups.Clear()
-		if _, err := r.Sweeper.All(t.Context()); err != nil {
+		if _, err := r.Sweeper.All(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		r.Work()

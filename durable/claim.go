@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/openloam/loam/database"
@@ -32,37 +33,98 @@ type claim struct {
 	tenant string
 	owner  string
 	ids    []string // to claim
-	held   []string // asked for as well, and being run by this process: never claimed
+	early  []string // asked for as well, and not due yet: put back
 	handOn []Wakeup // committed together with the claim
 	repeat bool
 
+	// Set by the transaction:
+	taken  time.Time // on the monotonic clock: the start of the lease, before the database can have seen it
 	runs   []*run
 	parked []EventDelivery
 	back   []Ref // put back
+	done   int   // marked delivered because the ledger says so
 }
 
-// take claims in one transaction, repeated when the database fails. The rows that it grants are in c.runs.
-func (c *claim) take(ctx context.Context) error {
+// take claims in one transaction, repeated when the database fails, and returns what is to be run. When the database can be
+// written, but these rows cannot be claimed, they are tried in halves, so that one bad row does not keep the others. With
+// an error some may be granted all the same.
+func (c *claim) take(ctx context.Context) ([]*run, error) {
 	for try := 1; ; try++ {
-		c.runs, c.parked, c.back = nil, nil, nil
-		taken := time.Now() // the monotonic start of the lease, before the database can have seen it
 		err := c.d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return c.tx(ctx, tx) })
 		if err == nil {
 			for _, r := range c.runs {
-				r.expires = taken.Add(c.d.Ledger.Lease - c.d.Ledger.Margin)
+				r.expires = c.taken.Add(c.d.Ledger.Lease - c.d.Ledger.Margin)
 			}
 			c.report(ctx)
-			return nil
-		}
-		c.runs = nil
-		if try == claimTries || !pause(ctx, c.d.stopping, backoff(try)) {
-			return fmt.Errorf("claim: %w", err)
+			return c.runs, nil
 		}
 		c.repeat = true
+		if try < claimTries && pause(ctx, c.d.stopping, backoff(try)) {
+			continue
+		}
+		c.release()
+		err = fmt.Errorf("claim: %w", err)
+		if len(c.ids) < 2 || database.Unavailable(err) {
+			return nil, err
+		}
+		c.d.Logger.ErrorContext(ctx, "some deliveries cannot be claimed, trying them in halves",
+			slog.String("tenant", c.tenant), slog.Int("deliveries", len(c.ids)), slog.Any("error", err))
+		return c.halves(ctx)
+	}
+}
+
+func (c *claim) halves(ctx context.Context) ([]*run, error) {
+	half := len(c.ids) / 2
+	left := &claim{d: c.d, tenant: c.tenant, owner: ledger.NewOwner(), ids: c.ids[:half], early: c.early, handOn: c.handOn}
+	right := &claim{d: c.d, tenant: c.tenant, owner: ledger.NewOwner(), ids: c.ids[half:]}
+	runs, errLeft := left.take(ctx)
+	more, errRight := right.take(ctx)
+	return append(runs, more...), errors.Join(errLeft, errRight)
+}
+
+// release gives back, if the database lets it, what a try has taken whose answer was lost: nobody is there to run it. The
+// starts that did not happen are taken back.
+func (c *claim) release() {
+	ctx, cancel := context.WithTimeout(c.d.hard, outcomeLimit)
+	defer cancel()
+	err := c.d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		claims, err := c.d.Ledger.Reclaim(ctx, tx, c.d.Now(), c.owner, c.candidates())
+		if err != nil || len(claims) == 0 {
+			return err
+		}
+		var refs []Ref
+		for _, cl := range claims {
+			if _, err := c.d.Ledger.Release(ctx, tx, cl); err != nil {
+				return err
+			}
+			r := Ref{Key: cl.Handler}
+			err := tx.QueryRowContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1
+				WHERE tenant_id = ?1 AND event_id = ?2 AND subscriber_key = ?3 AND status = 'pending' RETURNING id, unfinished`,
+				cl.Tenant, cl.EventID, cl.Handler).Scan(&r.ID, &r.Unfinished)
+			if err == nil {
+				refs = append(refs, r)
+			} else if !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+		}
+		return c.d.Enqueuer.Enqueue(ctx, tx, c.d.wakeups(c.tenant, refs))
+	})
+	if err != nil {
+		c.d.outage.Failed(ctx, c.d.Logger, "giving back claims whose answer was lost", err)
+	}
+}
+
+// candidates are the rows of c, whatever their state.
+func (c *claim) candidates() ledger.Candidates {
+	return ledger.Candidates{
+		SQL:  `SELECT d.tenant_id, d.event_id, d.subscriber_key AS handler FROM event_deliveries AS d WHERE ` + database.ByID(1, 2),
+		Args: []any{c.tenant, database.List(c.ids)},
 	}
 }
 
 func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
+	c.runs, c.parked, c.back, c.done = nil, nil, nil, 0
+	c.taken = time.Now()
 	now := c.d.Now()
 	exists, err := c.d.Tenants.Exists(ctx, tx, c.tenant)
 	if err != nil {
@@ -101,32 +163,57 @@ func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return err
 	}
-	return c.d.Enqueuer.Enqueue(ctx, tx, append(c.handOn[:len(c.handOn):len(c.handOn)], c.d.wakeups(c.tenant, append(again, c.back...))...))
+	wakeups := slices.Concat(c.handOn, c.d.wakeups(c.tenant, append(again, c.back...)))
+	return c.d.Enqueuer.Enqueue(ctx, tx, wakeups)
 }
 
 // ledger takes the claims. counted says that they were found rather than taken: their starts are counted already.
 func (c *claim) ledger(ctx context.Context, tx *sql.Tx, now time.Time) (claims []ledger.Claim, counted bool, err error) {
 	if c.repeat {
-		claims, err = c.d.Ledger.Reclaim(ctx, tx, now, c.owner, ledger.Candidates{
-			SQL: `SELECT tenant_id, event_id, subscriber_key AS handler FROM event_deliveries
-				WHERE tenant_id = ?1 AND ` + database.AnyOf("id", 2),
-			Args: []any{c.tenant, database.List(c.ids)},
-		})
+		claims, err = c.d.Ledger.Reclaim(ctx, tx, now, c.owner, c.candidates())
 		if err != nil || len(claims) > 0 {
 			return claims, true, err
 		}
 	}
+	free, err := c.notRunning(ctx, tx)
+	if err != nil {
+		return nil, false, err
+	}
 	claims, err = c.d.Ledger.Claim(ctx, tx, now, c.owner, ledger.Candidates{
 		SQL: `SELECT d.tenant_id, d.event_id, d.subscriber_key AS handler FROM event_deliveries AS d
-			WHERE d.tenant_id = ?1 AND ` + database.AnyOf("d.id", 2) + ` AND ` + due(3),
-		Args: []any{c.tenant, database.List(c.ids), database.At(now)},
+			WHERE ` + database.ByID(1, 2) + ` AND ` + due(3),
+		Args: []any{c.tenant, database.List(free), database.At(now)},
 	})
 	return claims, false, err
 }
 
+// notRunning returns the rows that this process is not running: it may have begun to since they were chosen.
+func (c *claim) notRunning(ctx context.Context, tx *sql.Tx) ([]string, error) {
+	if c.d.inflight.empty() {
+		return c.ids, nil
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key FROM event_deliveries AS d WHERE `+database.ByID(1, 2),
+		c.tenant, database.List(c.ids))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var free []string
+	for rows.Next() {
+		row := EventDelivery{TenantID: c.tenant}
+		if err := rows.Scan(&row.ID, &row.EventID, &row.SubscriberKey); err != nil {
+			return nil, err
+		}
+		if !c.d.inflight.has(row.key()) {
+			free = append(free, row.ID)
+		}
+	}
+	return free, rows.Err()
+}
+
 // rows reads the claimed rows again, now that the ledger is held, and counts their starts. Only what it returns is run.
 func (c *claim) rows(ctx context.Context, tx *sql.Tx, now time.Time, counted bool) ([]EventDelivery, error) {
-	where := ` WHERE d.tenant_id = ?1 AND ` + database.AnyOf("d.id", 2) + ` AND ` + due(3) + `
+	where := ` WHERE ` + database.ByID(1, 2) + ` AND ` + due(3) + `
 		AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
 			AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.owner = ?4)`
 	query := `UPDATE event_deliveries AS d SET runs = runs + 1, unfinished = unfinished + 1` + where + ` RETURNING ` + columns
@@ -197,7 +284,7 @@ func (c *claim) putBack(ctx context.Context, tx *sql.Tx, now time.Time, row Even
 // leftover decides about the rows that were asked for and not granted, and returns those to be woken later.
 func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted map[string]bool) ([]Ref, error) {
 	var ask []string
-	for _, id := range append(c.held[:len(c.held):len(c.held)], c.ids...) {
+	for _, id := range slices.Concat(c.early, c.ids) {
 		if !granted[id] {
 			ask = append(ask, id)
 		}
@@ -205,11 +292,11 @@ func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted
 	if len(ask) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.subscriber_key, d.unfinished, d.next_attempt_at,
+	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, d.next_attempt_at,
 			coalesce(p.status, ''), coalesce(p.lease_until, 0)
 		FROM event_deliveries AS d LEFT JOIN processed_events AS p
 		  ON p.tenant_id = d.tenant_id AND p.event_id = d.event_id AND p.handler = d.subscriber_key
-		WHERE d.tenant_id = ?1 AND `+database.AnyOf("d.id", 2)+` AND `+due(3),
+		WHERE `+database.ByID(1, 2)+` AND `+due(3),
 		c.tenant, database.List(ask), database.At(now.Add(earlyLimit)))
 	if err != nil {
 		return nil, err
@@ -219,12 +306,14 @@ func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted
 	var done []string
 	for rows.Next() {
 		var r Ref
+		key := ledger.Key{Tenant: c.tenant}
 		var next database.Time
 		var status ledger.Status
 		var lease int64
-		if err := rows.Scan(&r.ID, &r.Key, &r.Unfinished, &next, &status, &lease); err != nil {
+		if err := rows.Scan(&r.ID, &key.EventID, &r.Key, &r.Unfinished, &next, &status, &lease); err != nil {
 			return nil, err
 		}
+		key.Handler = r.Key
 		switch {
 		case next.After(database.At(now).Time): // early: put back for the due time
 			r.at = next.Time
@@ -232,10 +321,10 @@ func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted
 			done = append(done, r.ID)
 			continue
 		case status == ledger.InProgress: // held: to be looked at when it can be taken over
-			r.at = time.UnixMilli(lease).Add(c.d.Ledger.Margin)
-			if soonest := now.Add(c.d.Ledger.Margin); r.at.Before(soonest) { // ours, and late with its renewal
-				r.at = soonest
+			if c.d.inflight.has(key) { // here: its run does what is needed
+				continue
 			}
+			r.at = time.UnixMilli(lease).Add(c.d.Ledger.Margin)
 		}
 		again = append(again, r)
 	}
@@ -252,18 +341,19 @@ func (c *claim) markDone(ctx context.Context, tx *sql.Tx, now time.Time, ids []s
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = ?3, last_error = NULL,
 			next_attempt_at = NULL, unfinished = 0, updated_at = ?3
-		WHERE d.tenant_id = ?1 AND `+database.AnyOf("d.id", 2)+` AND d.status = 'pending'
+		WHERE `+database.ByID(1, 2)+` AND d.status = 'pending'
 		  AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
 		      AND p.handler = d.subscriber_key AND p.status = 'done')`,
 		c.tenant, database.List(ids), database.At(now))
-	if err == nil {
-		c.d.metrics.skip(ctx, skipDone, len(ids))
-	}
+	c.done = len(ids)
 	return err
 }
 
 // report says what the commit has made final.
 func (c *claim) report(ctx context.Context) {
+	if c.done > 0 {
+		c.d.metrics.skip(ctx, skipDone, c.done)
+	}
 	for _, row := range c.parked {
 		c.d.metrics.died(ctx, c.d.Registry, row.SubscriberKey)
 		c.d.Logger.ErrorContext(ctx, "delivery parked as dead", append(row.attrs(), slog.String("reason", row.LastError))...)

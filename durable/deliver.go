@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/ledger"
@@ -14,8 +15,9 @@ import (
 // call for rows that another process runs; those that will be due are woken again.
 //
 // It claims as many as there are free slots and wakes the rest anew, for whoever is free. With no slot free it waits,
-// holding no claim. It returns an error only if the database failed before the claims, or if it is stopping
-// (ErrStopping) or its clock is off (ErrClock): then nothing of the call was done. What the handlers return is in the rows.
+// holding no claim. What the handlers return is in the rows. It returns an error if the database failed before the claims,
+// if ctx ended before a slot was free, if there is no tenant, or if the process is stopping (ErrStopping) or its clock is
+// off (ErrClock); what was not done then is found by the sweep.
 func (d *Deliveries) Deliver(ctx context.Context, ids ...string) error {
 	return d.deliver(ctx, ids, false)
 }
@@ -35,7 +37,8 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	if d.clockOff.Load() {
 		return ErrClock
 	}
-	rows, err := d.peek(ctx, t, ids)
+	now := database.At(d.Now())
+	rows, err := d.peek(ctx, t, ids, now.Add(earlyLimit))
 	if err != nil {
 		return fmt.Errorf("read the deliveries to run: %w", database.Explain(err))
 	}
@@ -43,45 +46,49 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	var ready, later []Ref
 	for _, r := range rows {
 		switch {
+		case r.next.After(now.Time):
+			c.early = append(c.early, r.ID)
 		case r.Unfinished >= suspectFrom && !alone:
 			later = append(later, r.Ref)
-		case d.inflight.has(ledger.Key{Tenant: t, EventID: r.eventID, Handler: r.Key}):
-			c.held = append(c.held, r.ID)
-		default:
+		case !d.inflight.has(ledger.Key{Tenant: t, EventID: r.eventID, Handler: r.Key}): // else its run does what is needed
 			ready = append(ready, r.Ref)
 		}
 	}
+	var granted []Ref
 	if len(ready) > 0 {
-		granted, rest, err := d.slots.take(ctx, d.stopping, ready, d.limit)
-		if err != nil {
+		var rest []Ref
+		if granted, rest, err = d.slots.take(ctx, d.stopping, ready, d.limit); err != nil {
 			return err
 		}
 		later = append(later, rest...)
 		for _, r := range granted {
 			c.ids = append(c.ids, r.ID)
 		}
-		defer func() { d.giveUnused(granted, c.runs) }()
 	}
-	if len(c.ids)+len(c.held)+len(later) == 0 {
+	if len(c.ids)+len(c.early)+len(later) == 0 {
 		return nil
 	}
 	c.handOn = d.wakeups(t, later)
-	if err := c.take(ctx); err != nil {
-		return err
+	runs, err := c.take(ctx)
+	d.giveUnused(granted, runs)
+	if len(runs) > 0 {
+		d.runAll(ctx, runs)
 	}
-	d.runAll(ctx, c.runs)
-	return nil
+	return err
 }
 
 // peeked is a row as it was before the claim: enough to choose, nothing to decide by.
 type peeked struct {
 	Ref
 	eventID string
+	next    database.Time
 }
 
-func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([]peeked, error) {
-	rows, err := d.DB.Read().QueryContext(ctx, `SELECT id, event_id, subscriber_key, unfinished FROM event_deliveries
-		WHERE tenant_id = ?1 AND `+database.AnyOf("id", 2)+` AND status = 'pending' ORDER BY id`, tenantID, database.List(ids))
+// peek reads which rows are pending, not paused, and due by then.
+func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string, by time.Time) ([]peeked, error) {
+	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, d.next_attempt_at
+		FROM event_deliveries AS d WHERE `+database.ByID(1, 2)+` AND `+due(3)+` ORDER BY d.id`,
+		tenantID, database.List(ids), database.At(by))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +96,7 @@ func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([
 	var out []peeked
 	for rows.Next() {
 		var p peeked
-		if err := rows.Scan(&p.ID, &p.eventID, &p.Key, &p.Unfinished); err != nil {
+		if err := rows.Scan(&p.ID, &p.eventID, &p.Key, &p.Unfinished, &p.next); err != nil {
 			return nil, err
 		}
 		out = append(out, p)

@@ -44,7 +44,7 @@ type EventDelivery struct {
 	Status  Status `bun:"status"`
 	// Attempts counts failures since the last redelivery.
 	Attempts int `bun:"attempts"`
-	// Runs counts all starts of the handler.
+	// Runs counts all starts, those that a shutdown cut before the handler was called included.
 	Runs int `bun:"runs"`
 	// Unfinished counts the starts in a row that had no outcome: crashes.
 	Unfinished int `bun:"unfinished"`

@@ -26,7 +26,7 @@ func (d *Deliveries) Due(ctx context.Context, now time.Time, after Cursor, limit
 	if err != nil {
 		return nil, after, err
 	}
-	rows, err := d.DB.Read().QueryContext(ctx, `SELECT d.id, d.subscriber_key, d.unfinished, `+dueOrder+` FROM event_deliveries AS d
+	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.subscriber_key, d.unfinished, `+dueOrder+` FROM event_deliveries AS d
 		WHERE d.tenant_id = ?1 AND `+dueOrder+` <= ?2 AND `+dueOrder+` >= ?3 AND (`+dueOrder+`, d.id) > (?3, ?4) AND `+due(2)+`
 		  AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
 		      AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.lease_until > ?5)
@@ -58,7 +58,7 @@ func (d *Deliveries) Backlog(ctx context.Context, now time.Time) (n int, oldest 
 		return 0, time.Time{}, err
 	}
 	var first database.Time
-	err = d.DB.Read().QueryRowContext(ctx, `SELECT count(*), min(due) FROM (SELECT `+dueOrder+` AS due FROM event_deliveries AS d
+	err = d.DB.Own().QueryRowContext(ctx, `SELECT count(*), min(due) FROM (SELECT `+dueOrder+` AS due FROM event_deliveries AS d
 		WHERE d.tenant_id = ?1 AND d.status = 'pending' AND `+dueOrder+` <= ?2 ORDER BY due LIMIT ?3)`,
 		t, database.At(now), backlogLimit).Scan(&n, &first)
 	if err != nil {
@@ -67,8 +67,9 @@ func (d *Deliveries) Backlog(ctx context.Context, now time.Time) (n int, oldest 
 	return n, first.Time, nil
 }
 
-// Claimed returns the pending rows that these claims, all of the tenant in ctx, are for. It changes nothing.
-func (d *Deliveries) Claimed(ctx context.Context, claims []ledger.Claim) (map[ledger.Key]Ref, error) {
+// Claimed returns the rows that these claims, all of the tenant in ctx, are for, as far as they are pending, due at now and
+// not paused. It changes nothing.
+func (d *Deliveries) Claimed(ctx context.Context, now time.Time, claims []ledger.Claim) (map[ledger.Key]Ref, error) {
 	t, err := tenant.Require(ctx)
 	if err != nil {
 		return nil, err
@@ -81,9 +82,10 @@ func (d *Deliveries) Claimed(ctx context.Context, claims []ledger.Claim) (map[le
 	if err != nil {
 		return nil, err
 	}
-	rows, err := d.DB.Read().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished FROM event_deliveries AS d
-		WHERE d.tenant_id = ?1 AND (d.event_id, d.subscriber_key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))
-		  AND d.status = 'pending'`, t, string(list))
+	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished
+		FROM json_each(?2) AS j CROSS JOIN event_deliveries AS d
+		  ON d.tenant_id = ?1 AND d.event_id = j.value ->> 0 AND d.subscriber_key = j.value ->> 1
+		WHERE `+due(3), t, string(list), database.At(now))
 	if err != nil {
 		return nil, fmt.Errorf("find claimed deliveries: %w", database.Explain(err))
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/openloam/loam/ledger"
 )
 
-// inflight is the table of runs in this process whose claim is held: to be renewed, and never to be taken over here.
+// inflight is the table of runs in this process whose claim was not found lost: to be renewed, and never to be taken over
+// here.
 type inflight struct {
 	mu   sync.Mutex
 	runs map[ledger.Key]*run
@@ -33,6 +34,19 @@ func (t *inflight) has(k ledger.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.runs[k] != nil
+}
+
+func (t *inflight) holds(c ledger.Claim) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.runs[c.Key]
+	return r != nil && r.claim == c
+}
+
+func (t *inflight) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.runs) == 0
 }
 
 func (t *inflight) all() []*run {

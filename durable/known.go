@@ -94,7 +94,7 @@ func (d *Deliveries) Announce(ctx context.Context, start bool) error {
 	if err != nil {
 		return fmt.Errorf("announce subscribers: %w", err)
 	}
-	_, err = d.readKnown(ctx, d.DB.Read())
+	_, err = d.readKnown(ctx, d.DB.Own())
 	return err
 }
 
@@ -180,7 +180,7 @@ func (d *Deliveries) Explain(ctx context.Context, name string) ([]Explanation, e
 	if err := events.CheckName(name); err != nil {
 		return nil, err
 	}
-	targets, err := d.targets(ctx, d.DB.Read(), name)
+	targets, err := d.targets(ctx, d.DB.Own(), name)
 	if err != nil {
 		return nil, err
 	}

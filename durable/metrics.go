@@ -33,7 +33,7 @@ func newMetrics(meter metric.Meter) (metrics, error) {
 		{&m.failed, "loam.deliveries.failed", "runs whose failure was committed"},
 		{&m.dead, "loam.deliveries.dead", "rows that became dead"},
 		{&m.skipped, "loam.skipped", "events that stored nothing and wake-ups that ran nothing, by reason"},
-		{&m.lostClaims, "loam.claims.lost", "claims whose owner found them lost: outcomes refused and handlers cancelled"},
+		{&m.lostClaims, "loam.claims.lost", "outcomes that were refused because the claim was lost"},
 		{&m.rowsGone, "loam.deliveries.gone", "outcomes whose row was no longer pending"},
 		{&m.stuck, "loam.handlers.stuck", "handlers that had not returned some time after their deadline"},
 	} {

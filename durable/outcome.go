@@ -18,7 +18,8 @@ const (
 	failure
 	parked  // a failure after which trying again is useless
 	snoozed // spends no attempt
-	cut     // by shutdown, or because the claim was lost: spends no attempt
+	cut     // by shutdown: spends no attempt
+	lost    // cut because the claim was lost, or seemed to be: spends no attempt, and counts like a crash
 )
 
 // outcome is what a run ends with.
@@ -78,9 +79,9 @@ func (d *Deliveries) tryWrite(r *run, out *outcome, again bool) error {
 		case success:
 			return d.writeSuccess(ctx, tx, r, out, again)
 		case failure, parked:
-			return d.writeFailure(ctx, tx, r, out)
-		case snoozed, cut:
-			return d.writeAgain(ctx, tx, r, out)
+			return d.writeFailure(ctx, tx, r, out, again)
+		case snoozed, cut, lost:
+			return d.writeAgain(ctx, tx, r, out, again)
 		}
 		return nil
 	})
@@ -105,13 +106,17 @@ func (d *Deliveries) writeSuccess(ctx context.Context, tx *sql.Tx, r *run, out *
 		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
 }
 
-func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
-	if err := d.release(ctx, tx, r); err != nil {
+func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
+	err := d.release(ctx, tx, r)
+	if again && errors.Is(err, errRefused) { // the first try may have been committed, and its answer lost
+		return d.failedBefore(ctx, tx, r, out)
+	}
+	if err != nil {
 		return err
 	}
 	now := d.Now()
 	var history string
-	err := tx.QueryRowContext(ctx, `UPDATE event_deliveries SET attempts = attempts + 1, unfinished = 0, last_error = ?3,
+	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries SET attempts = attempts + 1, unfinished = 0, last_error = ?3,
 		duration_ms = ?4, updated_at = ?5 WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending' RETURNING attempts, errors`,
 		r.row.TenantID, r.row.ID, out.text, out.took.Milliseconds(), database.At(now)).Scan(&out.attempts, &history)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -135,24 +140,48 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	if out.dead {
 		return nil
 	}
-	return d.wakeTx(ctx, tx, r, next.Time)
+	return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(r.row.TenantID, []Ref{{ID: r.row.ID, Key: r.row.SubscriberKey, at: next.Time}}))
 }
 
 // writeAgain leaves the row as it was, to be run again: at once when it was cut short, later when its handler asked for it.
-func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
-	if err := d.release(ctx, tx, r); err != nil {
+func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
+	err := d.release(ctx, tx, r)
+	if again && errors.Is(err, errRefused) { // committed before, or lost: the row is pending either way
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	next := r.row.NextAttemptAt
 	if out.kind == snoozed {
 		next = database.At(out.next)
 	}
-	err := out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = 0, next_attempt_at = ?3, updated_at = ?4
-		WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`, r.row.TenantID, r.row.ID, next, database.At(d.Now())))
+	err = out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = CASE WHEN ?5 THEN unfinished ELSE 0 END,
+		next_attempt_at = ?3, updated_at = ?4 WHERE tenant_id = ?1 AND id = ?2 AND status = 'pending'`,
+		r.row.TenantID, r.row.ID, next, database.At(d.Now()), out.kind == lost))
 	if err != nil || out.gone {
 		return err
 	}
-	return d.wakeTx(ctx, tx, r, out.next)
+	ref := Ref{ID: r.row.ID, Key: r.row.SubscriberKey, at: out.next}
+	if out.kind == lost {
+		ref.Unfinished = r.row.Unfinished
+	}
+	return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(r.row.TenantID, []Ref{ref}))
+}
+
+// failedBefore finds this run in the row's history: its outcome was committed by the first try.
+func (d *Deliveries) failedBefore(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
+	row := EventDelivery{}
+	err := tx.QueryRowContext(ctx, `SELECT attempts, status, errors FROM event_deliveries WHERE tenant_id = ?1 AND id = ?2`,
+		r.row.TenantID, r.row.ID).Scan(&row.Attempts, &row.Status, &row.Errors)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if h := row.History(); err != nil || len(h) == 0 || h[len(h)-1].Run != r.row.Runs || !h[len(h)-1].At.Equal(database.At(r.started).Time) {
+		return errRefused
+	}
+	out.attempts, out.dead = row.Attempts, row.Status == Dead
+	return nil
 }
 
 // release gives the claim back; errRefused if it is not held.
@@ -162,10 +191,6 @@ func (d *Deliveries) release(ctx context.Context, tx *sql.Tx, r *run) error {
 		return errRefused
 	}
 	return err
-}
-
-func (d *Deliveries) wakeTx(ctx context.Context, tx *sql.Tx, r *run, at time.Time) error {
-	return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(r.row.TenantID, []Ref{{ID: r.row.ID, Key: r.row.SubscriberKey, at: at}}))
 }
 
 // update notes a row that the statement did not find: an operator, or a foreign hand, was there in between.
@@ -199,7 +224,7 @@ func (d *Deliveries) reportOutcome(ctx context.Context, r *run, out outcome) {
 	case out.kind == success:
 		d.metrics.delivered.Add(ctx, 1, label)
 		d.Logger.DebugContext(ctx, "delivered", attrs...)
-	case out.kind == cut:
+	case out.kind == cut, out.kind == lost:
 		d.Logger.InfoContext(ctx, "run cut short, it will run again", attrs...)
 	case out.kind == snoozed:
 		d.Logger.InfoContext(ctx, "snoozed by its handler", append(attrs, slog.Time("until", out.next))...)

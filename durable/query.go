@@ -23,8 +23,8 @@ type Query struct {
 	Limit int
 }
 
-// List returns a page of the deliveries of the tenant in ctx, in the order in which they were captured. It reads from the
-// read pool and sees what is committed.
+// List returns a page of the deliveries of the tenant in ctx, ordered by id: within one process the order of capture. It
+// sees what is committed; a row of another process may appear before the cursor later.
 func (d *Deliveries) List(ctx context.Context, q Query) ([]EventDelivery, error) {
 	t, err := tenant.Require(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ var defaultRegistry = NewRegistry()
 // DefaultRegistry returns the registry that Register and RegisterFunc fill.
 func DefaultRegistry() *Registry { return defaultRegistry }
 
-// Register adds a durable subscriber to the default registry: from the next start of the engine on, every event that
-// pattern matches reaches h. The key is stored in rows: choose a stable one. A bad pattern, an empty key, a nil handler, a
+// Register adds a durable subscriber to the default registry: from then on, every event that pattern matches is captured for
+// it and reaches h once the engine has started. The key is stored in rows: choose a stable one. A bad pattern, an empty key, a nil handler, a
 // key that is taken, or a registration after the engine has started is a programming error, and panics with a message
 // that names the key and the places.
 func Register(key, pattern string, h Handler, opts ...Option) {

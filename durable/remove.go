@@ -32,8 +32,8 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 			if err != nil || len(ids) == 0 {
 				return err
 			}
-			n, err = affected(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'dead', last_error = ?3, next_attempt_at = NULL,
-				unfinished = 0, updated_at = ?4 WHERE tenant_id = ?1 AND `+database.AnyOf("id", 2)+` AND status = 'pending'`,
+			n, err = affected(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'dead', last_error = ?3, next_attempt_at = NULL,
+				unfinished = 0, updated_at = ?4 WHERE `+database.ByID(1, 2)+` AND status = 'pending'`,
 				t, database.List(ids), RemovedReason, database.At(d.Now())))
 			return err
 		})
@@ -80,7 +80,7 @@ func (d *Deliveries) forgetPending(ctx context.Context, tx *sql.Tx, t string) ([
 // TenantsPending returns at most limit tenants after the given one that have pending rows, in ascending order. It crosses
 // tenants, and reads one index entry for each.
 func (d *Deliveries) TenantsPending(ctx context.Context, after string, limit int) ([]string, error) {
-	rows, err := d.DB.Read().QueryContext(ctx, `WITH RECURSIVE t (id) AS (
+	rows, err := d.DB.Own().QueryContext(ctx, `WITH RECURSIVE t (id) AS (
 			SELECT min(tenant_id) FROM event_deliveries WHERE status = 'pending' AND tenant_id > ?1
 			UNION ALL
 			SELECT (SELECT min(tenant_id) FROM event_deliveries WHERE status = 'pending' AND tenant_id > t.id) FROM t WHERE t.id IS NOT NULL

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/openloam/loam/ledger"
@@ -32,21 +33,31 @@ func (d *Deliveries) Renew(ctx context.Context) error {
 	for _, c := range renewed {
 		ours[c] = true
 	}
-	for _, r := range runs {
+	for _, r := range runs { // first, whatever becomes of the others
 		if ours[r.claim] {
 			r.arm(asked.Add(d.Ledger.Lease - d.Ledger.Margin))
-			continue
-		}
-		held, err := d.Ledger.Held(ctx, d.DB, r.claim)
-		if err != nil {
-			return err
-		}
-		if !held { // it may also have its outcome by now: then nobody listens
-			r.cancel(ErrClaimLost)
 		}
 	}
+	var errs []error
+	for _, r := range runs {
+		if !ours[r.claim] {
+			errs = append(errs, d.checkLost(ctx, r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkLost cancels a run whose claim was not renewed, if it is gone or another's. The row is then no longer this
+// process's affair: should the other lose it too, this process takes it like any.
+func (d *Deliveries) checkLost(ctx context.Context, r *run) error {
+	held, err := d.Ledger.Held(ctx, d.DB, r.claim)
+	if err != nil || held {
+		return err
+	}
+	r.cancel(ErrClaimLost) // it may also have its outcome by now: then nobody listens
+	d.inflight.remove(r)
 	return nil
 }
 
-// Running reports whether this process holds the claim: it is not lost, however late its renewal.
-func (d *Deliveries) Running(k ledger.Key) bool { return d.inflight.has(k) }
+// Running reports whether this process holds exactly this claim: it is not lost, however late its renewal.
+func (d *Deliveries) Running(c ledger.Claim) bool { return d.inflight.holds(c) }

@@ -74,8 +74,10 @@ func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
 		close(settled)
 	})
 	d.calls.enter()
+	d.running.Add(1)
 	go func() {
 		defer d.calls.leave()
+		defer d.running.Add(-1)
 		defer free()
 		defer d.inflight.remove(r)
 		defer r.end()
@@ -161,8 +163,10 @@ func (d *Deliveries) decide(ctx context.Context, r *run, res result) outcome {
 		out.kind = res.steer.kind
 		out.next = d.Now().Add(res.steer.wait)
 	case res.stack != "":
-	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrClaimLost):
+	case errors.Is(cause, ErrShutdown):
 		out.kind = cut
+	case errors.Is(cause, ErrClaimLost):
+		out.kind = lost
 	}
 	return out
 }

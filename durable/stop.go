@@ -32,8 +32,8 @@ func (d *Deliveries) cancelled() bool {
 // written are given up, and the error says how many handlers still run.
 func (d *Deliveries) Wait(ctx context.Context) error {
 	defer d.abandon()
-	if n := d.calls.wait(ctx); n > 0 {
-		return fmt.Errorf("durable: %d deliveries have not ended", n)
+	if d.calls.wait(ctx) > 0 {
+		return fmt.Errorf("durable: %d handlers have not returned", d.running.Load())
 	}
 	return nil
 }

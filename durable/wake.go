@@ -1,11 +1,14 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/openloam/loam/database"
 )
 
 // Ref is what is to be known of a row to wake it.
@@ -39,19 +42,29 @@ func (d *Deliveries) wakeups(tenantID string, rows []Ref) []Wakeup {
 }
 
 // Wake inserts wake-ups for rows of one tenant, each wake-up in a transaction of its own so that no lock is held for long.
-// One that fails is tried again in halves, so that a row that cannot be woken does not keep the others asleep. It returns
-// how many rows were woken, and the errors of the others.
+// One that fails is tried again in halves, so that a row that cannot be woken does not keep the others asleep; when the
+// database cannot be written at all, it stops. It returns how many rows were woken; the error says how many were not, and
+// the first reason.
 func (d *Deliveries) Wake(ctx context.Context, tenantID string, rows []Ref) (int, error) {
 	woken := 0
-	var errs []error
+	var first error
 	for _, w := range d.wakeups(tenantID, rows) {
 		n, err := d.wakeOne(ctx, w)
 		woken += n
-		errs = append(errs, err)
+		if first == nil {
+			first = err
+		}
+		if err != nil && database.Unavailable(err) {
+			break
+		}
 	}
-	return woken, errors.Join(errs...)
+	if first != nil {
+		return woken, fmt.Errorf("%d of %d due deliveries were not woken: %w", len(rows)-woken, len(rows), first)
+	}
+	return woken, nil
 }
 
+// wakeOne returns how many rows it woke, and the first error.
 func (d *Deliveries) wakeOne(ctx context.Context, w Wakeup) (int, error) {
 	err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return d.Enqueuer.Enqueue(ctx, tx, []Wakeup{w})
@@ -59,15 +72,18 @@ func (d *Deliveries) wakeOne(ctx context.Context, w Wakeup) (int, error) {
 	if err == nil {
 		return len(w.IDs), nil
 	}
-	if len(w.IDs) == 1 || ctx.Err() != nil {
+	if len(w.IDs) == 1 || database.Unavailable(err) {
 		return 0, err
 	}
 	half := len(w.IDs) / 2
 	left, right := w, w
 	left.IDs, right.IDs = slices.Clone(w.IDs[:half]), slices.Clone(w.IDs[half:])
 	n, errLeft := d.wakeOne(ctx, left)
+	if errLeft != nil && database.Unavailable(errLeft) {
+		return n, errLeft
+	}
 	m, errRight := d.wakeOne(ctx, right)
-	return n + m, errors.Join(errLeft, errRight)
+	return n + m, cmp.Or(errLeft, errRight)
 }
 
 // ceilMillis rounds up to River's resolution, so that a job never comes before its row is due.

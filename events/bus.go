@@ -27,8 +27,9 @@ func (e *SubscriberError) Error() string {
 	for i, err := range e.Errs {
 		texts[i] = err.Error()
 	}
-	return fmt.Sprintf("loam: event %s (%s) was captured, do not publish it again; %d inline subscriber(s) failed: %s",
-		e.Name, e.ID, len(e.Errs), strings.Join(texts, "; "))
+	return fmt.Sprintf("loam: %d inline subscriber(s) of event %s (%s) failed: %s; "+
+		"after Publish the event is captured, do not publish it again; under PublishTx roll back",
+		len(e.Errs), e.Name, e.ID, strings.Join(texts, "; "))
 }
 
 // Unwrap returns the subscribers' errors.

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -67,7 +68,7 @@ func (e Event) Unpublished() {
 }
 
 // JSON returns the payload as it is stored. Equal payloads have equal text.
-func (e Event) JSON() []byte { return e.encoded }
+func (e Event) JSON() []byte { return bytes.Clone(e.encoded) }
 
 // copy returns the event with a payload of its own: values are scalars, so one level is all there is.
 func (e Event) copy() Event {

@@ -55,6 +55,9 @@ func (j *Jobs) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wakeup
 	}
 	params := make([]river.InsertManyParams, len(wakeups))
 	for i, w := range wakeups {
+		if !w.At.After(time.Now()) {
+			w.At = time.Time{} // a job with a time in the past would wait for River's scheduler
+		}
 		params[i] = river.InsertManyParams{
 			Args:       wakeArgs{TenantID: w.Tenant, DeliveryIDs: w.IDs},
 			InsertOpts: &river.InsertOpts{Queue: w.Queue, ScheduledAt: w.At},
@@ -90,7 +93,7 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 	workers := river.NewWorkers()
 	sweeps := &sweepWorker{jobs: j, sweeper: w.Sweeper}
 	if err := errors.Join(
-		river.AddWorkerSafely(workers, &wakeWorker{deliveries: w.Deliveries}),
+		river.AddWorkerSafely(workers, &wakeWorker{deliveries: w.Deliveries, logger: j.logger}),
 		river.AddWorkerSafely(workers, sweeps),
 	); err != nil {
 		return fmt.Errorf("jobs: %w", err)

@@ -2,8 +2,8 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/sweep"
 )
 
@@ -23,10 +24,12 @@ const (
 
 // sweepArgs is stored in jobs: fields are only added.
 type sweepArgs struct {
-	// TenantID is set for the going on of one tenant's sweep; empty is all tenants, from the start.
+	// TenantID is set for the going on of one tenant's sweep; empty is all tenants.
 	TenantID string `json:"tenant_id,omitempty"`
-	// After is where to go on.
+	// After is where to go on with that tenant.
 	After durable.Cursor `json:"after,omitzero"`
+	// From is the tenant after which to go on with a pass over all whose time was over.
+	From string `json:"from,omitempty"`
 	// Soon is set when something asks for a sweep between two periods.
 	Soon bool `json:"soon,omitempty"`
 }
@@ -36,7 +39,7 @@ func (sweepArgs) Kind() string { return sweep.Key }
 
 // Sweeper sweeps tenants.
 type Sweeper interface {
-	All(ctx context.Context) ([]sweep.Full, error)
+	All(ctx context.Context, after string) (sweep.Pass, error)
 	Tenant(ctx context.Context, id string, after durable.Cursor) (*sweep.Full, error)
 }
 
@@ -92,39 +95,54 @@ type sweepWorker struct {
 	river.WorkerDefaults[sweepArgs]
 	jobs    *Jobs
 	sweeper Sweeper
+	outage  outage.Log
 
 	mu         sync.Mutex
-	start, end time.Time // of the last pass over all tenants
+	start, end time.Time // of the last pass over all tenants, on the monotonic clock
 }
 
-// Work implements river.Worker. It fails only by a panic of the directory's: what could not be swept is logged, and has
-// its turn in the next period.
+// Work implements river.Worker. What fails is logged and has its turn in the next period: River does not try it again.
 func (w *sweepWorker) Work(ctx context.Context, job *river.Job[sweepArgs]) error {
-	if job.Args.TenantID != "" {
-		return w.goOn(ctx, job.Args)
-	}
-	if !w.begin(job) {
-		return nil
-	}
-	defer w.finish()
-	full, err := w.sweeper.All(ctx)
+	err := w.sweep(ctx, job)
 	if err != nil {
-		w.jobs.logger.ErrorContext(ctx, "sweep failed for some tenants", slog.Any("error", err))
-	}
-	for _, f := range full {
-		if err := w.followUp(ctx, f); err != nil {
-			return err
-		}
+		w.outage.Failed(ctx, w.jobs.logger, sweeping, err)
+	} else {
+		w.outage.Succeeded(ctx, w.jobs.logger, sweeping)
 	}
 	return nil
 }
 
+const sweeping = "sweeping"
+
+func (w *sweepWorker) sweep(ctx context.Context, job *river.Job[sweepArgs]) error {
+	if job.Args.TenantID != "" {
+		return w.goOn(ctx, job.Args)
+	}
+	if job.Args.From == "" && !w.begin(job) {
+		return nil
+	}
+	defer w.finish()
+	pass, err := w.sweeper.All(ctx, job.Args.From)
+	errs := []error{err}
+	for _, f := range pass.Full {
+		errs = append(errs, w.followUp(ctx, f))
+	}
+	if pass.Next != "" {
+		_, err := w.jobs.insert.Insert(ctx, sweepArgs{From: pass.Next}, sweepOpts(time.Time{}))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // begin reports whether a pass is to be made for the job: not if one has begun since it was inserted, and not if its period
-// ended while one was going on. So passes that take longer than a period do not pile up.
+// ended while one was going on. So passes that take longer than a period do not pile up. It compares ages, which a step of
+// the clock does not make wrong for longer than the step is ago.
 func (w *sweepWorker) begin(job *river.Job[sweepArgs]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if job.CreatedAt.Before(w.start) || !job.Args.Soon && job.CreatedAt.Before(w.end) {
+	age := time.Since(job.CreatedAt)
+	within := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < age }
+	if within(w.start) || !job.Args.Soon && within(w.end) {
 		return false
 	}
 	w.start = time.Now()
@@ -147,13 +165,10 @@ func (w *sweepWorker) goOn(ctx context.Context, args sweepArgs) error {
 		return w.followUp(ctx, sweep.Full{Tenant: args.TenantID, After: args.After})
 	}
 	full, err := w.sweeper.Tenant(ctx, args.TenantID, args.After)
-	if err != nil {
-		w.jobs.logger.ErrorContext(ctx, "sweep failed", slog.Any("error", err))
+	if full != nil {
+		err = errors.Join(err, w.followUp(ctx, *full))
 	}
-	if full == nil {
-		return nil
-	}
-	return w.followUp(ctx, *full)
+	return err
 }
 
 // followUp lets a tenant's sweep go on later. There is at most one for a tenant.

@@ -3,11 +3,13 @@ package jobs
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/riverqueue/river"
 
 	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/tenant"
 )
 
@@ -35,7 +37,11 @@ type Deliverer interface {
 type wakeWorker struct {
 	river.WorkerDefaults[wakeArgs]
 	deliveries Deliverer
+	logger     *slog.Logger
+	outage     outage.Log
 }
+
+const delivering = "reading and claiming deliveries"
 
 // Work implements river.Worker. A job without a tenant or without ids is a no-op, as is one whose rows are gone.
 func (w *wakeWorker) Work(ctx context.Context, job *river.Job[wakeArgs]) error {
@@ -56,8 +62,12 @@ func (w *wakeWorker) Work(ctx context.Context, job *river.Job[wakeArgs]) error {
 		return river.JobSnooze(clockSnooze)
 	case err != nil && ctx.Err() != nil:
 		return river.JobSnooze(time.Second) // it waited too long for a slot
+	case err != nil:
+		w.outage.Failed(ctx, w.logger, delivering, err, slog.String("tenant", job.Args.TenantID))
+		return err
 	}
-	return err
+	w.outage.Succeeded(ctx, w.logger, delivering)
+	return nil
 }
 
 // NextRetry implements river.Worker: 1 s doubling to a minute. Only a failing database comes here.

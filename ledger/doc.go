@@ -6,8 +6,9 @@
 // (renew, mark done, release) is conditional on both values, so an owner whose claim was taken over changes nothing.
 // Times are milliseconds of the caller's clock.
 //
-// Limits: a process that is suspended past its lease, or a handler that ignores its cancelled context, can still be
-// running when another takes the claim over. Its outcome is then refused.
+// Limits: a process that is suspended past its lease, a handler that ignores its cancelled context, or one whose process has
+// a clock that is behind the other's by more than the lease and the margin, can still be running when another takes the
+// claim over. Its outcome is then refused.
 //
 // Every function that takes a transaction is part of it; the caller locks in the order ledger, row, job.
 package ledger

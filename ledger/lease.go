@@ -32,7 +32,7 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 // Held reports whether the claim is still its owner's, whatever its lease says. It is a plain read.
 func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, error) {
 	var n int
-	err := db.Read().QueryRowContext(ctx, `SELECT count(*) FROM processed_events
+	err := db.Own().QueryRowContext(ctx, `SELECT count(*) FROM processed_events
 		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'in_progress' AND started_at = ?4 AND owner = ?5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner).Scan(&n)
 	return n > 0, err
@@ -40,7 +40,7 @@ func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, erro
 
 // Lost returns at most limit claims that may be taken over: their owners have not renewed them. It crosses tenants.
 func (l *Ledger) Lost(ctx context.Context, db *database.DB, now time.Time, limit int) ([]Claim, error) {
-	rows, err := db.Read().QueryContext(ctx, `SELECT tenant_id, event_id, handler, started_at, owner FROM processed_events
+	rows, err := db.Own().QueryContext(ctx, `SELECT tenant_id, event_id, handler, started_at, owner FROM processed_events
 		WHERE status = 'in_progress' AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2`, l.takeover(now), limit)
 	return scanClaims(rows, err)
 }

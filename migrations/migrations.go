@@ -47,9 +47,9 @@ func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error
 	if err != nil {
 		return Result{}, err
 	}
-	river, err := rivermigrate.New(riversqlite.New(db.Write()), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	river, err := riverMigrator(db.Write())
 	if err != nil {
-		return Result{}, fmt.Errorf("migrate: River: %w", err)
+		return Result{}, fmt.Errorf("migrate: %w", err)
 	}
 	var res Result
 	err = retry(ctx, func() error {
@@ -92,6 +92,14 @@ func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error
 	return res, nil
 }
 
+func riverMigrator(pool *sql.DB) (*rivermigrate.Migrator[*sql.Tx], error) {
+	m, err := rivermigrate.New(riversqlite.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, fmt.Errorf("River: %w", err)
+	}
+	return m, nil
+}
+
 // Pending returns the names of the migrations of this build that the database lacks. It writes nothing.
 func Pending(ctx context.Context, db *database.DB) ([]string, error) {
 	all, err := load()
@@ -99,9 +107,9 @@ func Pending(ctx context.Context, db *database.DB) ([]string, error) {
 		return nil, err
 	}
 	var tables, newest int
-	err = db.Read().QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'loam_migrations'`).Scan(&tables)
+	err = db.Own().QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'loam_migrations'`).Scan(&tables)
 	if err == nil && tables > 0 {
-		newest, err = version(ctx, db.Read())
+		newest, err = version(ctx, db.Own())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schema's version: %w", database.Explain(err))
@@ -111,6 +119,17 @@ func Pending(ctx context.Context, db *database.DB) ([]string, error) {
 		if m.version > newest {
 			names = append(names, m.name)
 		}
+	}
+	river, err := riverMigrator(db.Own())
+	if err != nil {
+		return nil, err
+	}
+	valid, err := river.Validate(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the version of River's schema: %w", database.Explain(err))
+	}
+	if !valid.OK {
+		names = append(names, "river")
 	}
 	return names, nil
 }

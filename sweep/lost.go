@@ -15,8 +15,8 @@ import (
 const lostLimit = 500
 
 // LostClaims wakes the deliveries whose claim may be taken over, and returns how many claims it found: some process has
-// died, or is suspended, or cannot reach the database. A claim whose delivery is gone is deleted. Runs of this process are
-// left out, however late their renewal.
+// died, or is suspended, or cannot reach the database. A claim whose delivery cannot be run now, because it is gone, final,
+// paused or not due, is deleted. Runs of this process are left out, however late their renewal.
 func (s *Sweeper) LostClaims(ctx context.Context) (int, error) {
 	now := s.cfg.Now()
 	claims, err := s.cfg.Ledger.Lost(ctx, s.cfg.DB, now, lostLimit)
@@ -26,7 +26,7 @@ func (s *Sweeper) LostClaims(ctx context.Context) (int, error) {
 	byTenant := map[string][]ledger.Claim{}
 	found := 0
 	for _, c := range claims {
-		if !s.cfg.Deliveries.Running(c.Key) {
+		if !s.cfg.Deliveries.Running(c) {
 			byTenant[c.Tenant] = append(byTenant[c.Tenant], c)
 			found++
 		}
@@ -43,7 +43,7 @@ func (s *Sweeper) LostClaims(ctx context.Context) (int, error) {
 }
 
 func (s *Sweeper) wakeClaimed(ctx context.Context, t string, claims []ledger.Claim) error {
-	rows, err := s.cfg.Deliveries.Claimed(ctx, claims)
+	rows, err := s.cfg.Deliveries.Claimed(ctx, s.cfg.Now(), claims)
 	if err != nil {
 		return err
 	}

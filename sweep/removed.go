@@ -17,7 +17,7 @@ func (s *Sweeper) parkRemoved(ctx context.Context) error {
 			return err
 		}
 		for _, id := range ids {
-			exists, err := s.cfg.Tenants.Exists(ctx, s.cfg.DB.Read(), id)
+			exists, err := s.cfg.Tenants.Exists(ctx, s.cfg.DB.Own(), id)
 			if err != nil {
 				return fmt.Errorf("ask for tenant %q: %w", id, err)
 			}

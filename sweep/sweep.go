@@ -4,7 +4,6 @@ package sweep
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -72,31 +71,66 @@ func (s *Sweeper) Tenant(ctx context.Context, id string, after durable.Cursor) (
 	return full, nil
 }
 
-// All sweeps every tenant, each with a time limit of its own, and returns those with more. One that fails does not keep
-// the others from their turn; the errors come back together. Then it parks the rows of tenants that are gone.
-func (s *Sweeper) All(ctx context.Context) ([]Full, error) {
+// Pass is what a pass over tenants has done.
+type Pass struct {
+	// Full are the tenants that have more.
+	Full []Full
+	// Next is the last tenant that had its turn when the time was over; "" if all had.
+	Next string
+}
+
+// All sweeps every tenant after the given one ("" for all), each with a time limit of its own, for as long as ctx leaves
+// time for one more. One that fails does not keep the others from their turn; the error says how many failed, and why the
+// first did. When all have had their turn, it parks the rows of tenants that are gone.
+func (s *Sweeper) All(ctx context.Context, after string) (Pass, error) {
 	const page = 500
-	var more []Full
-	var errs []error
-	for after := ""; ; {
+	var pass Pass
+	failed, first := 0, error(nil)
+	fail := func(err error) {
+		if failed++; first == nil {
+			first = err
+		}
+	}
+	for swept := 0; ; {
 		ids, err := s.cfg.Tenants.List(ctx, after, page)
 		if err != nil {
-			return more, errors.Join(append(errs, fmt.Errorf("sweep: list tenants: %w", err))...)
+			fail(fmt.Errorf("list tenants: %w", err))
+			break
 		}
 		for _, id := range ids {
+			if swept > 0 && !s.timeForOne(ctx) {
+				pass.Next = after
+				break
+			}
 			full, err := s.Tenant(ctx, id, durable.Cursor{})
 			if err != nil {
-				errs = append(errs, err)
+				fail(err)
 			}
 			if full != nil {
-				more = append(more, *full)
+				pass.Full = append(pass.Full, *full)
 			}
+			after = id
+			swept++
 		}
-		if len(ids) < page || ctx.Err() != nil {
-			return more, errors.Join(append(errs, s.parkRemoved(ctx))...)
+		if len(ids) < page || pass.Next != "" {
+			break
 		}
-		after = ids[len(ids)-1]
 	}
+	if pass.Next == "" {
+		if err := s.parkRemoved(ctx); err != nil {
+			fail(err)
+		}
+	}
+	if first != nil {
+		return pass, fmt.Errorf("sweep: %d failures, the first: %w", failed, first)
+	}
+	return pass, nil
+}
+
+// timeForOne reports whether ctx leaves time for one more tenant.
+func (s *Sweeper) timeForOne(ctx context.Context) bool {
+	deadline, limited := ctx.Deadline()
+	return ctx.Err() == nil && (!limited || time.Until(deadline) > s.cfg.Timeout)
 }
 
 func (s *Sweeper) page(ctx context.Context, now time.Time, after durable.Cursor, limit int) (

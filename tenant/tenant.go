@@ -49,12 +49,13 @@ func Actor(ctx context.Context) string {
 	return id
 }
 
-// Require returns the tenant of ctx, or ErrMissingTenant.
+// Require returns the tenant of ctx. Without one it is ErrMissingTenant, and ErrInvalidID for what no tenant can be.
 func Require(ctx context.Context) (string, error) {
-	if id := From(ctx); id != "" {
-		return id, nil
+	id := From(ctx)
+	if id == "" {
+		return "", ErrMissingTenant
 	}
-	return "", ErrMissingTenant
+	return id, CheckID(id)
 }
 
 // CheckID reports whether id can name a tenant: 1 to MaxIDBytes bytes of valid UTF-8 without NUL. The error wraps

@@ -1,6 +1,6 @@
 // Package sqlite opens a SQLite database for Loam.
 //
-// One connection writes and four read. Transactions that write take the write lock when they begin, and wait up to ten
+// One connection writes; four read for the application, and four for Loam. Transactions that write take the write lock when they begin, and wait up to ten
 // seconds for another process. The journal is a write-ahead log. These settings are the ones that gave no "database is
 // locked" under sixteen writers and two processes (docs/adr/0002).
 package sqlite
@@ -92,16 +92,21 @@ func open(ctx context.Context, cfg Config) (*database.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := pool(cfg, 4, url.Values{
+	readOnly := url.Values{
 		"_txlock": {"deferred"},
 		"_pragma": {"busy_timeout(10000)", "query_only(1)", "foreign_keys(1)"},
-	})
+	}
+	read, err := pool(cfg, 4, readOnly)
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
-	db, err := database.New(database.Config{Dialect: database.SQLite, Write: write, Read: read, Wait: cfg.Wait})
+	own, err := pool(cfg, 4, readOnly)
 	if err != nil {
 		return nil, errors.Join(err, write.Close(), read.Close())
+	}
+	db, err := database.New(database.Config{Dialect: database.SQLite, Write: write, Read: read, Own: own, Wait: cfg.Wait})
+	if err != nil {
+		return nil, errors.Join(err, write.Close(), read.Close(), own.Close())
 	}
 	if err := probe(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -90,7 +90,10 @@ func (c *conn) Unwrap() driver.Conn { return c.fullConn }
 
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {
 	err = c.faults.do(Op{Kind: "begin"}, func() (err error) {
-		tx, err = c.fullConn.BeginTx(ctx, opts)
+		begun, err := c.fullConn.BeginTx(ctx, opts)
+		if err == nil {
+			tx = begun // never a nil pointer
+		}
 		return err
 	})
 	if err != nil {

@@ -8,15 +8,18 @@ import (
 	"time"
 )
 
-// Run calls f until ctx ends. Each call has limit as its time limit. It returns when the last call has.
-func Run(ctx context.Context, interval, limit time.Duration, f func(ctx context.Context)) {
+// retryAfter is how soon a call that failed is repeated, if the interval is longer.
+const retryAfter = time.Second
+
+// Run calls f until ctx ends, after a failure soon. Each call has limit as its time limit. It returns when the last call
+// has.
+func Run(ctx context.Context, interval, limit time.Duration, f func(ctx context.Context) error) {
 	for {
-		func() {
-			fctx, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			f(fctx)
-		}()
-		timer := time.NewTimer(jitter(interval))
+		wait := jitter(interval)
+		if err := once(ctx, limit, f); err != nil {
+			wait = min(wait, retryAfter)
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -24,6 +27,12 @@ func Run(ctx context.Context, interval, limit time.Duration, f func(ctx context.
 			return
 		}
 	}
+}
+
+func once(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
 }
 
 // jitter takes up to a tenth off, and never adds: an interval is a promise.
