@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/ledger"
@@ -37,8 +36,7 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	if d.clockOff.Load() {
 		return ErrClock
 	}
-	now := database.At(d.Now())
-	rows, err := d.peek(ctx, t, ids, now.Add(earlyLimit))
+	rows, err := d.peek(ctx, t, ids)
 	if err != nil {
 		return fmt.Errorf("read the deliveries to run: %w", database.Explain(err))
 	}
@@ -46,7 +44,7 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	var ready, later []Ref
 	for _, r := range rows {
 		switch {
-		case r.next.After(now.Time):
+		case r.early:
 			c.early = append(c.early, r.ID)
 		case r.Unfinished >= suspectFrom && !alone:
 			later = append(later, r.Ref)
@@ -81,14 +79,15 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 type peeked struct {
 	Ref
 	eventID string
-	next    database.Time
+	early   bool // not due, but soon
 }
 
-// peek reads which rows are pending, not paused, and due by then.
-func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string, by time.Time) ([]peeked, error) {
-	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, d.next_attempt_at
+// peek reads which rows are pending, not paused, and due or early by no more than a wake-up may be.
+func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([]peeked, error) {
+	now := d.Now()
+	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, coalesce(d.next_attempt_at > ?4, false)
 		FROM event_deliveries AS d WHERE `+database.ByID(1, 2)+` AND `+due(3)+` ORDER BY d.id`,
-		tenantID, database.List(ids), database.At(by))
+		tenantID, database.List(ids), database.At(now.Add(earlyLimit)), database.At(now))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +95,7 @@ func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string, by
 	var out []peeked
 	for rows.Next() {
 		var p peeked
-		if err := rows.Scan(&p.ID, &p.eventID, &p.Key, &p.Unfinished, &p.next); err != nil {
+		if err := rows.Scan(&p.ID, &p.eventID, &p.Key, &p.Unfinished, &p.early); err != nil {
 			return nil, err
 		}
 		out = append(out, p)
