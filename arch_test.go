@@ -37,13 +37,15 @@ var allowed = map[string][]string{
 	// 3
 	"sweep": {"database", "durable", "ledger", "tenant"},
 	// 4
-	"jobs": {"database", "durable", "internal/outage", "internal/quietlog", "sweep", "tenant"},
+	"jobs":  {"database", "durable", "internal/outage", "internal/quietlog", "sweep", "tenant"},
+	"admin": {"database", "durable", "events", "health", "tenant"},
 	// 5
 	"loam": {
 		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
 	},
 	// 6
 	"cmd/loam":            {"database/sqlite", "migrations"},
+	"examples/admin":      {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
 	"examples/quickstart": {"database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
 	"internal/dbtest": {"database", "database/sqlite", "migrations"},
@@ -52,10 +54,13 @@ var allowed = map[string][]string{
 
 // owner says which packages alone may import a third-party tree.
 var owner = map[string][]string{
-	"github.com/riverqueue/": {"jobs", "migrations"},
+	"github.com/riverqueue/": {"examples/admin", "jobs", "migrations"},
+	"riverqueue.com/":        {"examples/admin"},
+	"github.com/chromedp/":   {},
 	"modernc.org/":           {"database/sqlite", "internal/dbtest"},
 	"github.com/uptrace/bun": {"database", "durable"},
-	"net/http":               {},
+	"net/http":               {"admin", "examples/admin", "examples/quickstart"},
+	"html/template":          {"admin", "examples/admin"},
 	"testing":                {"internal/dbtest", "internal/rig"},
 }
 

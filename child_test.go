@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +51,29 @@ func runChild(name string) int {
 	}
 	return 0
 }
+
+// childDir is where the children's program is built.
+var childDir string
+
+// childProgram is the file of the children's program: this test binary, or one built of the same tests without the race
+// detector if this one has it. Under the detector SQLite, which is C translated to Go, is some thirty times slower: too
+// slow for a lease of a second.
+var childProgram = sync.OnceValues(func() (string, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return os.Executable()
+	}
+	var err error
+	if childDir, err = os.MkdirTemp("", "loam-child-"); err != nil {
+		return "", err
+	}
+	file := filepath.Join(childDir, "loam.test")
+	build := exec.Command("go", "test", "-race=false", "-c", "-o", file, ".") //nolint:gosec // the file is ours
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
+	}
+	return file, nil
+})
 
 // inDir is a file of the directory that the child shares with its parent.
 func inDir(name string) string { return filepath.Join(os.Getenv(dirEnv), name) }
@@ -105,7 +130,7 @@ func openDiary(name string) (*diary, error) {
 func (d *diary) add(words ...any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, err := d.f.WriteString(fmt.Sprintln(words...))
+	_, err := fmt.Fprintln(d.f, words...)
 	return err
 }
 
@@ -122,7 +147,7 @@ func (d *diary) noted(key string, f func(ctx context.Context, e events.Event) er
 
 // process is a running child, seen from its parent.
 type process struct {
-	t      testing.TB
+	t      *testing.T
 	dir    string
 	cmd    *exec.Cmd
 	stdin  io.Closer
@@ -132,21 +157,15 @@ type process struct {
 }
 
 // startChild starts a child program. It ends with the test at the latest.
-func startChild(t testing.TB, program, dir string, env ...string) *process {
+func startChild(t *testing.T, name, dir string, env ...string) *process {
 	t.Helper()
-	self, err := os.Executable()
+	program, err := childProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startProgram(t, self, program, dir, env...)
-}
-
-// startProgram is startChild with another binary of these tests.
-func startProgram(t testing.TB, path, program, dir string, env ...string) *process {
-	t.Helper()
-	p := &process{t: t, dir: dir, cmd: exec.Command(path), ended: make(chan struct{})}
-	var err error
-	p.cmd.Env = append(append(os.Environ(), childEnv+"="+program, dirEnv+"="+dir), env...)
+	p := &process{t: t, dir: dir, ended: make(chan struct{})}
+	p.cmd = exec.Command(program) //nolint:gosec // built above
+	p.cmd.Env = append(append(os.Environ(), childEnv+"="+name, dirEnv+"="+dir), env...)
 	p.cmd.Stderr = &p.stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -162,7 +181,7 @@ func startProgram(t testing.TB, path, program, dir string, env ...string) *proce
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if s := p.stderr.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic:") {
-			t.Errorf("%s said:\n%s", program, s)
+			t.Errorf("%s said:\n%s", name, s)
 		}
 	})
 	return p

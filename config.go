@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -180,16 +181,27 @@ func (c *Config) validate() error {
 // checkLease reports leases that end before they can be renewed, or before a handler that they must outlast.
 func (c *Config) checkLease() error {
 	if !c.renewalOff() {
-		if need := 2*c.RenewEvery + c.TakeoverMargin; need > c.Lease {
+		if need := sum(c.RenewEvery, c.RenewEvery, c.TakeoverMargin); need > c.Lease {
 			return fmt.Errorf("Lease: %v is too short: 2 × RenewEvery + TakeoverMargin is %v, so that one renewal may fail", c.Lease, need)
 		}
 		return nil
 	}
-	longest := c.longestTimeout()
-	if need := longest + c.StuckAfter + c.TakeoverMargin; need > c.Lease {
+	if need := sum(c.longestTimeout(), c.StuckAfter, c.TakeoverMargin); need > c.Lease {
 		return fmt.Errorf("Lease: %v is too short with renewal off: the longest handler timeout + StuckAfter + TakeoverMargin is %v", c.Lease, need)
 	}
 	return nil
+}
+
+// sum adds durations that are not negative, up to the longest there is.
+func sum(ds ...time.Duration) time.Duration {
+	var total time.Duration
+	for _, d := range ds {
+		if total > math.MaxInt64-d {
+			return math.MaxInt64
+		}
+		total += d
+	}
+	return total
 }
 
 // longestTimeout is the longest deadline that a run can have.

@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,30 +34,6 @@ func init() {
 	children["worker-new"] = func(ctx context.Context) error { return work(ctx, registryWith("s1", "s2"), shortLease, nil) }
 	children["worker-old"] = func(ctx context.Context) error { return work(ctx, registryWith("s1"), shortLease, nil) }
 	children["clock-off"] = childClockOff
-}
-
-// raceless is the test binary without the race detector, for load: the detector makes SQLite in Go ten times slower.
-var raceless = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "loam-child-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "child.test")
-	out, err := exec.Command("go", "test", "-c", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build the child: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-// startLoad is startChild with the binary that is made for load.
-func startLoad(t *testing.T, program, dir string, env ...string) *process {
-	t.Helper()
-	path, err := raceless()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startProgram(t, path, program, dir, env...)
 }
 
 func registryWith(keys ...string) *durable.Registry {
@@ -132,9 +105,9 @@ func TestPublishOnlyProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-	worker := startLoad(t, "worker-s2", dir)
+	worker := startChild(t, "worker-s2", dir)
 	worker.up()
-	publisher := startLoad(t, "publish-only", dir)
+	publisher := startChild(t, "publish-only", dir)
 	until(t, time.Minute, "published", func() bool { return exists(filepath.Join(dir, "published")) })
 	publisher.wait()
 	until(t, time.Minute, "delivered", func() bool { return delivered(t, db, "s2") == deployEvents })
@@ -151,11 +124,11 @@ func TestRollingDeploy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-	older := startLoad(t, "worker-old", dir)
+	older := startChild(t, "worker-old", dir)
 	older.up()
-	newer := startLoad(t, "worker-new", dir)
+	newer := startChild(t, "worker-new", dir)
 	newer.up()
-	startLoad(t, "publish-only", dir).wait()
+	startChild(t, "publish-only", dir).wait()
 	until(t, time.Minute, "put back by the old one", func() bool {
 		return count(t, db, `subscriber_key = 's2' AND status = 'pending' AND next_attempt_at IS NOT NULL`) > 0
 	})

@@ -22,6 +22,9 @@ const (
 	stopped
 )
 
+// longestRun bounds what River is told of how long a job can take.
+const longestRun = 365 * 24 * time.Hour
+
 // roundLimit is the time limit of one renewal or one check for lost claims.
 const roundLimit = 30 * time.Second
 
@@ -31,8 +34,12 @@ const roundLimit = 30 * time.Second
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if state(e.state.Load()) != made {
-		return errors.New("loam: Start: the engine was started before; make a new one")
+	switch state(e.state.Load()) {
+	case made:
+	case started:
+		return errors.New("loam: Start: the engine has started already")
+	case stopped:
+		return errors.New("loam: Start: the engine was stopped; make a new one")
 	}
 	if err := migrations.Check(ctx, e.cfg.DB); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
@@ -53,7 +60,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	err := e.jobs.Start(ctx, jobs.Work{
 		Deliveries: e.deliveries, Sweeper: e.sweeper, Queues: queues, Concurrency: e.cfg.Concurrency,
-		Paused: e.clock.off.Load(), SweepEvery: e.cfg.SweepEvery, LongestRun: e.cfg.longestTimeout() + e.cfg.StuckAfter,
+		Paused: e.clock.off.Load(), SweepEvery: e.cfg.SweepEvery, LongestRun: min(sum(e.cfg.longestTimeout(), e.cfg.StuckAfter), longestRun),
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("loam: Start: %w", err), e.jobs.Abort(ctx))
@@ -75,6 +82,9 @@ func (e *Engine) loop(ctx context.Context, every time.Duration, what string, f f
 		var log outage.Log
 		loop.Run(ctx, every, roundLimit, func(ctx context.Context) error {
 			err := f(ctx)
+			if errors.Is(err, context.Canceled) {
+				return err // the engine stops
+			}
 			if err != nil {
 				log.Failed(ctx, e.cfg.Logger, what, err)
 			} else {
@@ -94,16 +104,16 @@ func (e *Engine) checkLostClaims(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the work of a started engine, which cannot be started again: no more deliveries are taken, and running handlers may go on for Config.DrainTimeout (or until ctx
-// ends, if that is sooner). Then their contexts are cancelled with durable.ErrShutdown as the cause, and Stop waits up to
-// Config.StopTimeout for them to return, and, if they do not, as long again for their jobs. A run that was cut short so spends no attempt and is woken again. The error says
-// what has not ended; its deliveries run again, here or elsewhere, when their leases are over. Close the database after
-// Stop. Publish still works.
+// Stop ends the work for good. No more deliveries are taken, and running handlers may go on for Config.DrainTimeout, or
+// until ctx ends, if that is sooner. Then their contexts are cancelled with durable.ErrShutdown as the cause, and Stop waits
+// up to Config.StopTimeout for them to return, and as long again for their jobs if they do not. A run that was cut short so
+// spends no attempt and is woken again. The error says what has not ended; its deliveries run again, here or elsewhere,
+// when their leases are over. Close the database after Stop. Publish still works; Start does not.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.state.CompareAndSwap(int32(started), int32(stopped)) {
-		return nil
+	if state(e.state.Swap(int32(stopped))) != started {
+		return nil // and Start will refuse: a shutdown may come first
 	}
 	e.deliveries.Stop()
 	drain, cancelDrain := context.WithTimeout(ctx, e.cfg.DrainTimeout)

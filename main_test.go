@@ -23,14 +23,20 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
 		os.Exit(runChild(name))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(childDir)
+		os.Exit(code)
+	}))
 }
 
 // inTenant is the test's context in the tenant that newEngine adds.
-func inTenant(t testing.TB) context.Context { return tenant.With(t.Context(), "acme") }
+func inTenant(t *testing.T) context.Context {
+	t.Helper()
+	return tenant.With(t.Context(), "acme")
+}
 
 // newEngine makes an engine over a migrated database, with the tenant acme. Its log goes nowhere unless change says so.
-func newEngine(t testing.TB, db *database.DB, reg *durable.Registry, change ...func(*loam.Config)) *loam.Engine {
+func newEngine(t *testing.T, db *database.DB, reg *durable.Registry, change ...func(*loam.Config)) *loam.Engine {
 	t.Helper()
 	cfg := loam.Config{DB: db, Registry: reg, Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
@@ -47,7 +53,7 @@ func newEngine(t testing.TB, db *database.DB, reg *durable.Registry, change ...f
 }
 
 // startEngine makes an engine and starts it. It is stopped when the test ends, if it is not before.
-func startEngine(t testing.TB, db *database.DB, reg *durable.Registry, change ...func(*loam.Config)) *loam.Engine {
+func startEngine(t *testing.T, db *database.DB, reg *durable.Registry, change ...func(*loam.Config)) *loam.Engine {
 	t.Helper()
 	engine := newEngine(t, db, reg, change...)
 	if err := engine.Start(t.Context()); err != nil {
@@ -57,7 +63,7 @@ func startEngine(t testing.TB, db *database.DB, reg *durable.Registry, change ..
 	return engine
 }
 
-func stopEngine(t testing.TB, engine *loam.Engine) {
+func stopEngine(t *testing.T, engine *loam.Engine) {
 	t.Helper()
 	if err := engine.Stop(context.Background()); err != nil {
 		t.Error(err)
@@ -71,7 +77,7 @@ func shortLease(c *loam.Config) {
 }
 
 // until waits for ok, and fails the test if it does not come.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
+func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -87,7 +93,7 @@ func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 }
 
 // receive waits for n values.
-func receive[T any](t testing.TB, c <-chan T, n int, what string) {
+func receive[T any](t *testing.T, c <-chan T, n int, what string) {
 	t.Helper()
 	deadline := time.NewTimer(30 * time.Second)
 	defer deadline.Stop()
@@ -101,7 +107,7 @@ func receive[T any](t testing.TB, c <-chan T, n int, what string) {
 }
 
 // count counts the rows that a condition on event_deliveries finds.
-func count(t testing.TB, db *database.DB, where string, args ...any) int {
+func count(t *testing.T, db *database.DB, where string, args ...any) int {
 	t.Helper()
 	var n int
 	rig.Scan(t, db, `SELECT count(*) FROM event_deliveries WHERE `+where, args, &n)

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -99,12 +100,12 @@ func New(cfg Config) (*Deliveries, error) {
 	return d, nil
 }
 
+// longestTimeout is where a deadline ends that is meant to be none.
+const longestTimeout = 365 * 24 * time.Hour
+
 // timeout is the deadline of a run of s.
 func (d *Deliveries) timeout(s *Subscriber) time.Duration {
-	if s.Timeout > 0 {
-		return s.Timeout
-	}
-	return d.HandlerTimeout
+	return min(cmp.Or(s.Timeout, d.HandlerTimeout), longestTimeout)
 }
 
 // queueFor is where a row is woken: a suspect alone, a subscriber's that some process has in its queue of now, and any other

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -30,34 +31,55 @@ func message(err error) string {
 	})
 }
 
-// typeName is the first type in err's chain that says more than that something was wrapped.
+// maxChain is how deep errors are unwrapped: one may unwrap to itself.
+const maxChain = 100
+
+// typeName is the first type in err's chain, depth first, that says more than that something was wrapped, or else the
+// innermost.
 func typeName(err error) string {
-	return <-contained(func() string { return firstType(err, 0) }, func(*PanicError) string { return fmt.Sprintf("%T", err) })
+	return <-contained(func() string {
+		if e := telling(err, 0); e != nil {
+			return fmt.Sprintf("%T", e)
+		}
+		inner := err
+		for range maxChain {
+			parts := unwrap(inner)
+			if len(parts) == 0 {
+				break
+			}
+			inner = parts[0]
+		}
+		return fmt.Sprintf("%T", inner)
+	}, func(*PanicError) string { return fmt.Sprintf("%T", err) })
 }
 
-func firstType(err error, depth int) string {
-	for e := err; e != nil && depth < 100; depth++ {
-		t := reflect.TypeOf(e)
-		if t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if pkg := t.PkgPath(); pkg != "errors" && pkg != "fmt" && t != reflect.TypeFor[steering]() {
-			return fmt.Sprintf("%T", e)
-		}
-		if many, ok := e.(interface{ Unwrap() []error }); ok {
-			for _, part := range many.Unwrap() {
-				if part != nil {
-					return firstType(part, depth+1)
-				}
-			}
-		}
-		next := errors.Unwrap(e)
-		if next == nil {
-			return fmt.Sprintf("%T", e)
-		}
-		e = next
+// telling finds the first error whose type is not from errors or fmt, nor ours to steer by.
+func telling(err error, depth int) error {
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return fmt.Sprintf("%T", err)
+	if pkg := t.PkgPath(); pkg != "errors" && pkg != "fmt" && t != reflect.TypeFor[steering]() {
+		return err
+	}
+	if depth == maxChain {
+		return nil
+	}
+	for _, part := range unwrap(err) {
+		if e := telling(part, depth+1); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// unwrap returns what err wraps.
+func unwrap(err error) []error {
+	parts := []error{errors.Unwrap(err)}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		parts = many.Unwrap()
+	}
+	return slices.DeleteFunc(slices.Clone(parts), func(e error) bool { return e == nil })
 }
 
 // safeValue formats the kinds of a panic's value that have no methods to call.

@@ -35,13 +35,20 @@ func (d *Deliveries) traced(ctx context.Context, row *EventDelivery, next func(c
 	ctx, span := d.span(ctx, row)
 	returned := false
 	defer func() {
-		switch {
-		case !returned:
-			spanFailed(span, "the handler panicked or ended its goroutine")
-		case err != nil:
-			spanFailed(span, errorText(err))
+		if returned {
+			if err != nil {
+				spanFailed(span, errorText(err))
+			}
+			span.End()
+			return
 		}
-		span.End()
+		v := recover()
+		p := panicOf(v)
+		spanFailed(span, errorText(p))
+		span.End() // not deferred: while a panic goes on it would record that once more
+		if v != nil {
+			panic(p) //nolint:forbidigo // goes on to where it is contained, with the stack of now
+		}
 	}()
 	err = next(ctx)
 	returned = true

@@ -61,7 +61,9 @@ func (d *Deliveries) write(ctx context.Context, r *run, out outcome) {
 			d.Logger.WarnContext(ctx, "outcome not written: the claim was lost", r.row.attrs()...)
 			return
 		}
-		d.outage.Failed(ctx, d.Logger, writingOutcomes, err, r.row.attrs()...)
+		if d.hard.Err() == nil {
+			d.outage.Failed(ctx, d.Logger, writingOutcomes, err, r.row.attrs()...)
+		}
 		if !pause(d.hard, nil, backoff(try)) { //nolint:contextcheck // the handler is done with its own
 			d.Logger.ErrorContext(ctx, "outcome not written before shutdown; the delivery runs again when its lease is over",
 				append(r.row.attrs(), slog.Any("error", err))...)

@@ -16,6 +16,17 @@ type PanicError struct {
 // Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
+// panicOf makes a PanicError of what recover returned: nil is a Goexit; one that was made on the way is kept.
+func panicOf(v any) *PanicError {
+	if p, made := v.(*PanicError); made {
+		return p
+	}
+	if v == nil {
+		v = "the handler ended its goroutine (runtime.Goexit)"
+	}
+	return &PanicError{Value: v, Stack: debug.Stack()}
+}
+
 // contained runs f in a goroutine of its own and sends what became of it: its result, or a *PanicError if it panicked or
 // ended its goroutine. It is the one place that does so.
 func contained[T any](f func() T, failed func(*PanicError) T) <-chan T {
@@ -25,11 +36,7 @@ func contained[T any](f func() T, failed func(*PanicError) T) <-chan T {
 		returned := false
 		defer func() {
 			if !returned {
-				v := recover()
-				if v == nil {
-					v = "the handler ended its goroutine (runtime.Goexit)"
-				}
-				result = failed(&PanicError{Value: v, Stack: debug.Stack()})
+				result = failed(panicOf(recover()))
 			}
 			out <- result
 		}()

@@ -41,11 +41,13 @@ func (s *steering) Error() string {
 // Unwrap returns the handler's own error.
 func (s *steering) Unwrap() error { return s.err }
 
-// steeringOf finds what a handler's error says. It calls methods of the error, which may panic.
+// steeringOf finds what a handler's error says, whatever methods of the error do.
 func steeringOf(err error) *steering {
-	var s *steering
-	if errors.As(err, &s) {
-		return s
-	}
-	return nil
+	return <-contained(func() *steering {
+		var s *steering
+		if errors.As(err, &s) {
+			return s
+		}
+		return nil
+	}, func(*PanicError) *steering { return nil })
 }

@@ -79,12 +79,15 @@ func (e Event) copy() Event {
 // PublishOption changes one publish.
 type PublishOption func(*options)
 
-type options struct{ id string }
+type options struct {
+	id    string
+	given bool
+}
 
 // WithID gives the event an id, a UUID in any of its usual spellings. Publishing again with the same id, name and payload
 // adds no delivery for a subscriber that has one; with another name or payload it is ErrIDReused.
 func WithID(id string) PublishOption {
-	return func(o *options) { o.id = id }
+	return func(o *options) { o.id, o.given = id, true }
 }
 
 // Limits are those that New checks.
@@ -128,12 +131,12 @@ func New(ctx context.Context, name string, p Payload, limits Limits, opts ...Pub
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if o.id == "" {
+	if !o.given {
 		e.ID, e.undo, err = newID(ctx, name, e.encoded)
 	} else {
 		e.ID, err = givenID(o.id)
 	}
-	e.repeatable = o.id != "" || e.undo != nil
+	e.repeatable = o.given || e.undo != nil
 	if err != nil {
 		return Event{}, err
 	}
@@ -152,7 +155,7 @@ func Stored(id, name, tenantID string, payload []byte, headers string) (Event, e
 
 func givenID(text string) (string, error) {
 	id, err := uuid.Parse(text)
-	if err != nil {
+	if braced := len(text) == 38; err != nil || braced && (text[0] != '{' || text[37] != '}') { // which Parse does not look at
 		return "", fmt.Errorf("%w: %.60q must be a UUID, like 0190b8a2-6f3e-7c41-9a55-d0f1c2b3a495", ErrInvalidID, text)
 	}
 	return id.String(), nil

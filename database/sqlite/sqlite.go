@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -116,8 +117,11 @@ func open(ctx context.Context, cfg Config) (*database.DB, error) {
 
 // pool makes a pool of connections that stay open: each keeps its settings.
 func pool(cfg Config, conns int, query url.Values) (*sql.DB, error) {
-	uri := url.URL{Scheme: "file", Opaque: (&url.URL{Path: cfg.Path}).EscapedPath(), RawQuery: query.Encode()}
-	connector, err := modernc.NewConnector(uri.String())
+	path := (&url.URL{Path: cfg.Path}).EscapedPath()
+	if filepath.IsAbs(cfg.Path) {
+		path = "//" + path // an empty authority: else a path that begins with two slashes would have one
+	}
+	connector, err := modernc.NewConnector("file:" + path + "?" + query.Encode())
 	if err != nil {
 		return nil, err
 	}
@@ -130,11 +134,18 @@ func pool(cfg Config, conns int, query url.Values) (*sql.DB, error) {
 	return db, nil
 }
 
-// probe takes the write lock once and reads the schema: what makes the file unusable shows here, not at the first event.
+// errProbed rolls the probe back.
+var errProbed = errors.New("probed")
+
+// probe writes once and rolls back: what makes the file unusable shows here, not at the first event. (Only to begin would
+// not do: on a read-only file SQLite then quietly begins to read.)
 func probe(ctx context.Context, db *database.DB) error {
-	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		var tables int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+	err := db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var version int
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", version)); err != nil {
 			return err
 		}
 		var mode string
@@ -145,6 +156,10 @@ func probe(ctx context.Context, db *database.DB) error {
 			return fmt.Errorf("the journal mode is %q and cannot be changed to a write-ahead log; "+
 				"the file system must support shared memory", mode)
 		}
-		return nil
+		return errProbed
 	})
+	if errors.Is(err, errProbed) {
+		return nil
+	}
+	return err
 }
