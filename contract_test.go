@@ -64,7 +64,7 @@ func TestContractPage(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		if err := os.WriteFile(page, []byte(strings.Join(lines, "\n")), 0o600); err != nil { //nolint:gosec // the page
 			t.Fatal(err)
 		}
 	}

@@ -153,7 +153,7 @@ func TestClockOff(t *testing.T) {
 			db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
 			off := startChild(t, "clock-off", dir, clockEnv+"="+offset)
 			until(t, time.Minute, "published", func() bool { return exists(filepath.Join(dir, "health")) })
-			text, err := os.ReadFile(filepath.Join(dir, "health"))
+			text, err := os.ReadFile(filepath.Join(dir, "health")) //nolint:gosec // a file of the test
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,7 +69,7 @@ func TestEngineLivesOnce(t *testing.T) {
 // Starts, stops and publishes meet in every order. Of two Starts one wins, nothing that was published is lost, and no
 // goroutine is left (TestMain looks).
 //
-// contract: D-03, D-14
+// contract: D-14
 func TestStartStopStress(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {

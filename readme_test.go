@@ -49,7 +49,7 @@ func readmeProgram(t *testing.T) string {
 // The README's program, in a module of its own that needs this one: it builds, handles the event that it publishes and the
 // one that it publishes in a transaction, and ends without an error at Ctrl-C.
 //
-// contract: D-01, D-04, D-06
+// contract: D-01
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -201,6 +201,32 @@ func TestInsideATransaction(t *testing.T) {
 	})
 }
 
+// contract: E-16, D-06. In a transaction that the caller began without InTx, an inline subscriber is inside it all the same.
+func TestInsideATransactionOfTheCallers(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		engine := shop(t, db)
+		engine.Subscribe(paid, func(ctx context.Context, e events.Event) error {
+			if err := engine.Publish(ctx, "shop.receipt.made", nil); !errors.Is(err, events.ErrInTransaction) {
+				t.Errorf("Publish: got %v, want ErrInTransaction", err)
+			}
+			return order(ctx, e.Tx())
+		})
+		tx, err := db.Write().BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.PublishTx(inTenant(t), tx, paid, nil); err != nil {
+			t.Error(err)
+		}
+		orders(t, db, "before the commit", 0)
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+		orders(t, db, "after the commit", 1)
+	})
+}
+
 // contract: E-08, D-06. What PublishTx refuses leaves the caller's transaction as it was: it can go on and commit.
 // scenario: B154
 func TestARefusalLeavesTheTransaction(t *testing.T) {

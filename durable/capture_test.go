@@ -131,7 +131,8 @@ func TestCaptureOfManyRows(t *testing.T) {
 	})
 }
 
-// contract: D-04, D-05. Rows and wake-ups are written in one transaction, and its error reaches the publisher.
+// contract: D-04, D-05, V-02. Rows and wake-ups are written in one transaction, its error reaches the publisher, and what was
+// not written is not counted.
 func TestCaptureIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	errDisk := errors.New("disk")
@@ -168,6 +169,7 @@ func TestCaptureIsAllOrNothing(t *testing.T) {
 		err := captureOn(r.Ctx("acme"), r.Deliveries, "billing.invoice.paid", nil)
 		faults.Before(nil)
 		wantNothing(t, r, err)
+		wantCount(t, r, 0, "loam.deliveries.captured")
 
 		// In the caller's transaction the caller decides.
 		e, err := events.New(r.Ctx("acme"), "billing.invoice.paid", nil, rig.Limits)

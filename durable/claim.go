@@ -62,7 +62,7 @@ func (c *claim) take(ctx context.Context) ([]*run, error) {
 		if try < claimTries && pause(ctx, c.d.stopping, backoff(try)) {
 			continue
 		}
-		c.release()
+		c.release() //nolint:contextcheck // also when ctx has ended
 		err = fmt.Errorf("claim: %w", err)
 		if len(c.ids) < 2 || database.Unavailable(err) {
 			return nil, err

@@ -76,7 +76,6 @@ type Deliveries struct {
 	clockOff atomic.Bool
 
 	calls                counter       // of Deliver, and runs
-	running              atomic.Int64  // runs without an outcome
 	stopping             chan struct{} // closed: nothing new is claimed
 	cancelling           chan struct{} // closed: handlers are cancelled
 	stopOnce, cancelOnce sync.Once

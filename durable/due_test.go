@@ -53,6 +53,7 @@ func TestWhatIsNotDueIsNotRun(t *testing.T) {
 			{"paused and due soon", durable.Pending, time.Second, "acme", pause("acme"), 0, false},
 			{"paused in another tenant", durable.Pending, null, "acme", pause("globex"), 1, false},
 			{"another tenant's worker", durable.Pending, null, "globex", "", 0, false},
+			{"a worker of no tenant that there is", durable.Pending, null, "nobody", "", 0, false},
 			{"gone", durable.Pending, null, "acme", `DELETE FROM event_deliveries`, 0, false},
 		} {
 			for _, table := range []string{"event_deliveries", "processed_events", "loam_pauses"} {

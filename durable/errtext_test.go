@@ -36,6 +36,11 @@ type hostile struct{ message, unwrap func() }
 func (h hostile) Error() string { h.message(); return "never" }
 func (h hostile) Unwrap() error { h.unwrap(); return nil }
 
+// calm is an error that a nil pointer can be, too.
+type calm struct{}
+
+func (*calm) Error() string { return "all is well" }
+
 // listError is an error that cannot be compared.
 type listError []string
 
@@ -141,6 +146,7 @@ func TestErrorTextOfHostileErrors(t *testing.T) {
 		want string // the type
 	}{
 		{typedNil, "*durable_test.declined"},
+		{(*calm)(nil), "*durable_test.calm"},
 		{(*hostile)(nil), "*durable_test.hostile"}, // through its value's methods: a nil dereference
 		{fmt.Errorf("charge: %w", typedNil), "*durable_test.declined"},
 		{errors.Join(typedNil, codeError(7)), "*durable_test.declined"},
@@ -161,7 +167,7 @@ func TestErrorTextOfHostileErrors(t *testing.T) {
 			errs[n] = c.err
 		}
 		for n, got := range lastErrors(t, db, errs) {
-			if text, ok := strings.CutPrefix(got, cases[n].want+": "); !ok || text == "" {
+			if text, ok := strings.CutPrefix(got, cases[n].want+": "); !ok || text == "" || text == "all is well" {
 				t.Errorf("error %d: %q, want %s and a text", n, got, cases[n].want)
 			}
 		}

@@ -42,7 +42,8 @@ func TestFailuresFollowTheSchedule(t *testing.T) {
 			}
 			r.Clock.Add(time.Millisecond)
 		}
-		r.Work()
+		w, _ := r.Wakeups.Next(r.Clock.Now())
+		r.Deliver(w) // and nothing after it, to see what it leaves
 		row := r.Row("acme", "mailer")
 		if row.Status != durable.Dead || row.Attempts != 5 || runs != 5 || !row.NextAttemptAt.IsZero() {
 			t.Fatalf("after failure 5: %s, %d attempts, %d runs, next attempt %v", row.Status, row.Attempts, runs, row.NextAttemptAt)
@@ -77,7 +78,9 @@ func TestSuccessAfterAFailure(t *testing.T) {
 
 		fail = nil
 		r.Clock.Add(time.Minute)
-		r.Work()
+		if n := r.Work(); n != 1 {
+			t.Errorf("%d wake-ups, want one and none after the success", n)
+		}
 		row = r.Row("acme", "mailer")
 		if row.Status != durable.Delivered || row.Attempts != 1 || row.Runs != 2 || row.Unfinished != 0 ||
 			row.LastError != "" || !row.NextAttemptAt.IsZero() {
@@ -156,7 +159,9 @@ func TestOutcomeOfARowThatIsGone(t *testing.T) {
 					e := r.Publish("acme", "billing.invoice.paid", nil)
 					gone := r.Row("acme", "mailer").ID
 					id = gone
-					r.Work()
+					if n := r.Work(); n != 1 {
+						t.Errorf("%d wake-ups, want no other", n)
+					}
 					wantCount(t, r, 1, "loam.deliveries.gone", "mailer")
 					wantCount(t, r, 0, "loam.deliveries.delivered")
 					wantCount(t, r, 0, "loam.deliveries.failed")

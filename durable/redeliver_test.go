@@ -146,7 +146,7 @@ func TestTwoOperatorsRedeliver(t *testing.T) {
 	})
 }
 
-// contract: A-03, E-16. It is one transaction: without its wake-up there is no redelivery; and it is not a part of another one.
+// contract: A-03. It is one transaction: without its wake-up there is no redelivery; and it is not a part of another one.
 func TestRedeliveryIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
@@ -186,7 +186,7 @@ func TestAStaleOwnerAfterAFinalState(t *testing.T) {
 				done := background(r, row.ID)
 				within(t, h.started, "the run")
 				r.Clock.Add(rig.Lease + rig.Margin)
-				parks.Deliver(durable.Wakeup{Tenant: "acme", IDs: []string{row.ID}})
+				ended(t, background(parks, row.ID), "the parking")
 				if row = r.Rows("acme")[2*i+j]; row.Status != durable.Dead || claimOf(t, db, row).Status != "" {
 					t.Fatalf("not parked: %+v, %+v", row, claimOf(t, db, row))
 				}

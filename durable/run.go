@@ -74,10 +74,8 @@ func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
 		close(settled)
 	})
 	d.calls.enter()
-	d.running.Add(1)
 	go func() {
 		defer d.calls.leave()
-		defer d.running.Add(-1)
 		defer free()
 		defer d.inflight.remove(r)
 		defer r.end()

@@ -240,7 +240,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 	})
 }
 
-// contract: L-08, D-14. When the caller of Deliver is gone its runs go on: renewed, and with their outcome.
+// contract: L-08. When the caller of Deliver is gone its runs go on: renewed, and with their outcome.
 func TestARunOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {

@@ -29,13 +29,17 @@ func (d *Deliveries) cancelled() bool {
 }
 
 // Wait waits until every run has its outcome. Call Stop first. When ctx ends before that, outcomes that could not be
-// written are given up, and the error says how many handlers still run.
+// written are given up; each delivery that has not ended is logged, and the error says how many there are.
 func (d *Deliveries) Wait(ctx context.Context) error {
 	defer d.abandon()
-	if d.calls.wait(ctx) > 0 {
-		return fmt.Errorf("durable: %d handlers have not returned", d.running.Load())
+	if d.calls.wait(ctx) == 0 {
+		return nil
 	}
-	return nil
+	left := d.inflight.all()
+	for _, r := range left {
+		d.Logger.WarnContext(ctx, "not ended at shutdown: the handler has not returned, or its outcome cannot be written", r.row.attrs()...)
+	}
+	return fmt.Errorf("durable: %d deliveries have not ended", len(left))
 }
 
 // counter counts what goes on. Unlike a sync.WaitGroup it can be waited for with a limit, and entered meanwhile.

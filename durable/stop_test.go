@@ -100,6 +100,9 @@ func TestShutdownSpendsNoAttempt(t *testing.T) {
 			}
 			wantCount(t, r, 0, "loam.deliveries.failed")
 			wantCount(t, r, 0, "loam.claims.lost")
+			if t.Failed() {
+				return
+			}
 		}
 
 		last := first.Second()
@@ -134,18 +137,14 @@ func TestStopRefusesNewWork(t *testing.T) {
 			synctest.Wait()
 			return done
 		}
-		for range 3 {
-			r.Publish("acme", "billing.invoice.paid", nil)
-		}
+		r.Publish("acme", "billing.invoice.paid", nil)
+		r.Publish("acme", "billing.invoice.paid", nil)
 		rows := r.Rows("acme")
 		runs1, waits := deliver(rows[0].ID), deliver(rows[1].ID)
 		r.Deliveries.Stop()
 		r.Deliveries.Stop()
 		if err := <-waits; !errors.Is(err, durable.ErrStopping) {
 			t.Errorf("the call that waited for a slot returned %v", err)
-		}
-		if err := <-deliver(rows[2].ID); !errors.Is(err, durable.ErrStopping) {
-			t.Errorf("a call after Stop returned %v", err)
 		}
 
 		waited := make(chan error, 1)
@@ -158,14 +157,15 @@ func TestStopRefusesNewWork(t *testing.T) {
 		if err := errors.Join(<-runs1, <-waited); err != nil {
 			t.Error(err)
 		}
+		if err := <-deliver(rows[1].ID); !errors.Is(err, durable.ErrStopping) {
+			t.Errorf("a call after Stop, with a slot free, returned %v", err)
+		}
 		after := r.Rows("acme")
 		if after[0].Status != durable.Delivered || cancelled || runs != 1 {
 			t.Errorf("the run ended as %s, cancelled: %v, %d runs", after[0].Status, cancelled, runs)
 		}
-		for n := 1; n < 3; n++ {
-			if after[n] != rows[n] {
-				t.Errorf("row %d was changed to %+v", n, after[n])
-			}
+		if after[1] != rows[1] {
+			t.Errorf("the other row was changed to %+v", after[1])
 		}
 	})
 }
@@ -247,10 +247,7 @@ func TestWaitHasALimit(t *testing.T) {
 		hang := func(context.Context, events.Event) error { <-block; return nil }
 		r.Registry.RegisterFunc("hangs", "billing.", hang)
 		r.Registry.RegisterFunc("hangs.too", "billing.", hang)
-		r.Registry.RegisterFunc("cannot.write", "billing.", func(ctx context.Context, _ events.Event) error {
-			<-ctx.Done()
-			return nil
-		})
+		r.Registry.RegisterFunc("cannot.write", "billing.", func(ctx context.Context, _ events.Event) error { <-ctx.Done(); return nil })
 		r.Publish("acme", "billing.invoice.paid", nil)
 		go r.Work()
 		synctest.Wait()

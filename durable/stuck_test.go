@@ -220,6 +220,9 @@ func TestNilAfterCancelIsASuccess(t *testing.T) {
 					if what != "shutdown" {
 						cancel()
 					}
+					if what == "the call's context" && hctx.Err() != nil {
+						t.Error("the end of the call's context ended the handler's")
+					}
 					return nil
 				})
 				r.Publish("acme", "billing.invoice.paid", nil)

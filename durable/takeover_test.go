@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/openloam/loam/database"
-	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
 )
@@ -23,8 +22,10 @@ func TestNoTakeoverInOnesOwnProcess(t *testing.T) {
 		within(t, h.started, "the run")
 		r.Clock.Add(5 * time.Minute)
 		before := allRows(t, db)
-		r.Deliver(durable.Wakeup{Tenant: "acme", IDs: ids})
-		r.Deliver(durable.Wakeup{Tenant: "acme", IDs: ids, Queue: durable.SuspectQueue})
+		ended(t, background(r, ids...), "a second job for the row")
+		alone := make(chan error, 1)
+		go func() { alone <- r.Deliveries.DeliverAlone(r.Ctx("acme"), ids[0]) }()
+		ended(t, alone, "a third job for the row")
 		if n, err := r.Sweeper.LostClaims(t.Context()); n != 0 || err != nil {
 			t.Errorf("%d claims of its own taken for lost, %v", n, err)
 		}

@@ -82,7 +82,7 @@ func TestWhatAJobCarries(t *testing.T) {
 
 // A wake-up is there if and only if its transaction commits, and none at all is inserted for nothing.
 //
-// contract: J-01, D-04
+// contract: D-04
 func TestEnqueueJoinsTheTransaction(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {

@@ -134,10 +134,14 @@ func TestWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeDB(t, db) })
+	start := time.Now()
 	err = db.InTx(t.Context(), func(context.Context, *sql.Tx) error {
 		return db.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil }) //nolint:contextcheck // on purpose: not marked
 	})
 	if !errors.Is(err, database.ErrWait) {
 		t.Errorf("got %v, want ErrWait", err)
+	}
+	if waited := time.Since(start); waited > 5*time.Second { // the default is 10 s
+		t.Errorf("waited %v", waited)
 	}
 }

@@ -98,7 +98,7 @@ func same(t *testing.T, what string, rows []row, times int, states map[string][2
 // The story, twice over one file: the first table has what is delivered, delivered after two failures, and dead after three;
 // the last has everything delivered. The second run finds the rows of the first, and changes none of them.
 //
-// contract: D-04, D-06, D-08, D-09, D-10, A-03
+// contract: D-08, D-10, A-03
 func TestOnceTwice(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "kept.db")
@@ -140,35 +140,38 @@ func TestOnceTwice(t *testing.T) {
 	}
 }
 
-// Without -db nothing is left behind, and Ctrl-C is a good end.
-//
-// contract: D-14
+// Without -db nothing is left behind, and Ctrl-C is a good end: in the middle of the story, and after it.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	cmd, temp := command(t)
-	cmd.Dir = t.TempDir()
-	out := &watched{want: "One event a second", seen: make(chan struct{})}
-	cmd.Stdout = out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case <-out.seen:
-	case err := <-ended:
-		t.Fatalf("it ended by itself: %v", err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("after Ctrl-C: %v", err)
-	}
-	for _, dir := range []string{temp, cmd.Dir} {
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("files are left: %v, %v", left, err)
-		}
+	for name, when := range map[string]string{"in the story": "== Publish", "after it": "One event a second"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd, temp := command(t)
+			cmd.Dir = t.TempDir()
+			out, errs := &watched{want: when, seen: make(chan struct{})}, &bytes.Buffer{}
+			cmd.Stdout, cmd.Stderr = out, errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-out.seen:
+			case err := <-ended:
+				t.Fatalf("it ended by itself: %v", err)
+			}
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("after Ctrl-C: %v\n%s", err, errs.String())
+			}
+			for _, dir := range []string{temp, cmd.Dir} {
+				if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+					t.Errorf("files are left: %v, %v", left, err)
+				}
+			}
+		})
 	}
 }
 

@@ -60,6 +60,7 @@ type connector struct {
 	faults *Faults
 }
 
+// Connect implements driver.Connector.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -88,6 +89,7 @@ type conn struct {
 // Unwrap returns the driver's connection.
 func (c *conn) Unwrap() driver.Conn { return c.fullConn }
 
+// BeginTx implements driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {
 	err = c.faults.do(Op{Kind: "begin"}, func() (err error) {
 		begun, err := c.fullConn.BeginTx(ctx, opts)
@@ -105,6 +107,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx
 	return &transaction{tx, c.faults}, nil
 }
 
+// ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (res driver.Result, err error) {
 	err = c.faults.do(Op{"exec", q}, func() (err error) {
 		res, err = c.fullConn.ExecContext(ctx, q, args)
@@ -113,6 +116,7 @@ func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedVal
 	return res, err
 }
 
+// QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (rows driver.Rows, err error) {
 	err = c.faults.do(Op{"query", q}, func() (err error) {
 		rows, err = c.fullConn.QueryContext(ctx, q, args)

@@ -248,12 +248,14 @@ func (c *Clock) Add(d time.Duration) {
 // tenants is the table loam_tenants.
 type tenants struct{ db *database.DB }
 
+// Exists implements tenant.Directory.
 func (t tenants) Exists(ctx context.Context, q tenant.Querier, id string) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx, `SELECT count(*) FROM loam_tenants WHERE id = ?1`, id).Scan(&n)
 	return n > 0, err
 }
 
+// List implements tenant.Directory.
 func (t tenants) List(ctx context.Context, after string, limit int) ([]string, error) {
 	var ids []string
 	err := t.db.Mapper().NewSelect().Table("loam_tenants").Column("id").Where("id > ?", after).Order("id").Limit(int64(limit)).

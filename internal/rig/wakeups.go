@@ -97,6 +97,9 @@ func (w *Wakeups) All() []durable.Wakeup {
 		}
 		out = append(out, u)
 	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
 	return out
 }
 
