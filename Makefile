@@ -33,6 +33,20 @@ fmt: $(GOLANGCI) ## format
 fuzz: ## a minute of fuzzing for each fuzz test
 	go test -run '^$$' -fuzz '^FuzzParsePayload$$' -fuzztime 60s ./events
 	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzPages$$' -fuzztime 60s ./admin
+	go test -run '^$$' -fuzz '^FuzzPlace$$' -fuzztime 60s ./admin
+
+.PHONY: bench
+bench: ## first view of each page with 200,000 delivered and 20,000 dead rows
+	go test -run '^$$' -bench FirstView ./admin
+
+.PHONY: capacity
+capacity: ## the pages with 2,000,000 delivered and 50,000 dead rows (minutes)
+	LOAM_CAPACITY=1 go test -run TestCapacity -v -timeout 30m ./admin
+
+.PHONY: e2e
+e2e: ## the pages in a real Chromium
+	go test -run TestChromium -v ./admin
 
 .PHONY: nightly
 nightly: ## what takes too long for CI

@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	// 6
 	"cmd/loam":            {"database/sqlite", "migrations"},
 	"examples/admin":      {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
-	"examples/quickstart": {"database/sqlite", "durable", "events", "loam", "tenant"},
+	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
 	"internal/dbtest": {"database", "database/sqlite", "migrations"},
 	"internal/rig":    {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},

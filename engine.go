@@ -11,6 +11,7 @@ import (
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/jobs"
 	"github.com/openloam/loam/ledger"
 	"github.com/openloam/loam/migrations"
@@ -29,6 +30,7 @@ type Engine struct {
 	jobs       *jobs.Jobs
 
 	clock     clock
+	unread    outage.Log // of the health report
 	mu        sync.Mutex // of Start and Stop
 	state     atomic.Int32
 	stopLoops context.CancelFunc

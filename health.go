@@ -23,10 +23,14 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 		ClockDifference: time.Duration(e.clock.difference.Load()), MaxClockSkew: e.cfg.MaxClockSkew,
 	}
 	problem := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
+	unread := func(sentence string, err error) { // why is for the log: the report is for everybody
+		problem("%s", sentence)
+		e.unread.Failed(ctx, e.cfg.Logger, "reading the state for the health report", err)
+	}
 	pending, err := migrations.Pending(ctx, e.cfg.DB)
 	switch {
 	case err != nil:
-		problem("The database does not answer: %v. Nothing can be published or delivered.", err)
+		unread("The database does not answer. Nothing can be published or delivered.", err)
 		return r
 	case len(pending) > 0:
 		r.MigrationsPending = len(pending)
@@ -44,31 +48,29 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 		problem("The engine was stopped. It delivers nothing.")
 	}
 	if r.LastSweep, err = e.jobs.LastSweep(ctx); err != nil {
-		problem("The last sweep cannot be read: %v.", err)
+		unread("The last sweep cannot be read.", err)
 	} else if late := r.At.Sub(r.LastSweep); !r.LastSweep.IsZero() && late > 3*e.cfg.SweepEvery {
 		problem("No sweep for %v; one is due every %v. What is redelivered may wait.", late.Round(time.Second), e.cfg.SweepEvery)
 	}
-	e.dueNow(ctx, &r, problem)
+	if tenant.From(ctx) != "" {
+		if err := e.dueNow(ctx, &r, problem); err != nil {
+			unread("The backlog cannot be read.", err)
+		}
+	}
 	return r
 }
 
 // dueNow adds what the tenant in ctx has due.
-func (e *Engine) dueNow(ctx context.Context, r *health.Report, problem func(format string, args ...any)) {
-	if tenant.From(ctx) == "" {
-		return
-	}
+func (e *Engine) dueNow(ctx context.Context, r *health.Report, problem func(format string, args ...any)) error {
 	n, oldest, err := e.deliveries.Backlog(ctx, r.At)
-	if err != nil {
-		problem("The backlog cannot be read: %v.", err)
-		return
+	if err != nil || n == 0 {
+		return err
 	}
 	r.DueNow = n
-	if n == 0 {
-		return
-	}
 	r.OldestDue = r.At.Sub(oldest)
 	if r.OldestDue > 2*e.cfg.SweepEvery {
 		problem("The oldest due delivery has waited for %v; the sweep finds one within %v. The workers are busy, or none runs.",
 			r.OldestDue.Round(time.Second), e.cfg.SweepEvery)
 	}
+	return nil
 }

@@ -3,11 +3,13 @@
 //	go run ./examples/quickstart          until Ctrl-C, with an event a second
 //	go run ./examples/quickstart -once    ends when all is settled
 //	go run ./examples/quickstart -db FILE keeps the database
+//	go run ./examples/quickstart -http localhost:8080 shows the operator's pages
 package main
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -30,16 +32,17 @@ var tenants = []string{"acme", "globex"}
 func main() {
 	file := flag.String("db", "", "the database `file`, kept afterwards (default: a temporary one)")
 	once := flag.Bool("once", false, "end when everything is settled")
+	pages := flag.String("http", "", "serve the operator's pages at this `address`, like localhost:8080")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Stdout, *file, *once); err != nil {
+	if err := run(ctx, os.Stdout, *file, *pages, *once); err != nil && !errors.Is(err, context.Canceled) { // Ctrl-C may come at any time
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, w io.Writer, file string, once bool) (err error) {
+func run(ctx context.Context, w io.Writer, file, pages string, once bool) (err error) {
 	if file == "" {
 		dir, err := os.MkdirTemp("", "loam-quickstart-")
 		if err != nil {
@@ -81,6 +84,13 @@ func run(ctx context.Context, w io.Writer, file string, once bool) (err error) {
 		}
 	}()
 
+	if pages != "" {
+		stop, err := servePages(ctx, pages, engine, out)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	if err := story(ctx, engine, world, out); err != nil || once {
 		return err
 	}
