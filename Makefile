@@ -32,7 +32,8 @@ fmt: $(GOLANGCI) ## format
 .PHONY: fuzz
 fuzz: ## a minute of fuzzing for each fuzz test
 	go test -run '^$$' -fuzz '^FuzzParsePayload$$' -fuzztime 60s ./events
-	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzCheckName$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzCheckPattern$$' -fuzztime 60s ./events
 	go test -run '^$$' -fuzz '^FuzzPages$$' -fuzztime 60s ./admin
 	go test -run '^$$' -fuzz '^FuzzPlace$$' -fuzztime 60s ./admin
 

@@ -155,6 +155,12 @@ func TestShutdownSpendsNoAttempt(t *testing.T) {
 		if n := count(t, db, untouched); n != stubbornRows {
 			t.Fatalf("after stop %d: %d of %d rows are as they were", restart+1, n, stubbornRows)
 		}
+		var woken int
+		rig.Scan(t, db, `SELECT count(DISTINCT value) FROM river_job, json_each(json(args), '$.delivery_ids')
+			WHERE kind = 'loam_event_delivery' AND state = 'available'`, nil, &woken)
+		if woken != stubbornRows {
+			t.Errorf("after stop %d: %d of %d rows have a wake-up", restart+1, woken, stubbornRows)
+		}
 	}
 	p := startChild(t, "stubborn", dir, throughEnv+"=1")
 	until(t, 60*time.Second, "all delivered", func() bool {

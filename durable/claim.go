@@ -245,9 +245,9 @@ func (c *claim) judge(ctx context.Context, tx *sql.Tx, now time.Time, row EventD
 	}
 	switch {
 	case !known:
-		row.LastError = fmt.Sprintf("no registered subscriber %q", row.SubscriberKey)
+		row.LastError = fmt.Sprintf(unknownReason+"%q", row.SubscriberKey)
 	case crashes > c.d.CrashLimit:
-		row.LastError = fmt.Sprintf("parked: the process died %d times in a row while this was being run (the limit is %d)",
+		row.LastError = fmt.Sprintf(crashReason+"%d times in a row while this was being run (the limit is %d)",
 			crashes, c.d.CrashLimit)
 	default:
 		c.runs = append(c.runs, &run{row: row, sub: sub, claim: cl})
@@ -262,6 +262,12 @@ func (c *claim) judge(ctx context.Context, tx *sql.Tx, now time.Time, row EventD
 	c.parked = append(c.parked, row)
 	return err
 }
+
+// How the last errors begin of rows that were parked without a run; the page tells them apart by these.
+const (
+	unknownReason = "no registered subscriber "
+	crashReason   = "parked: the process died "
+)
 
 // putBackFor is how long a row whose key only other processes know is left to them.
 const putBackFor = 30 * time.Second

@@ -177,9 +177,9 @@ func (d *Deliveries) listed(ctx context.Context, where string, args ...any) ([]L
 // reason reads from the text why a row is dead. Those of Loam itself cannot be an error's: its TYPE has no space.
 func reason(lastError string, attempts, maxAttempts int, known bool) Reason {
 	switch {
-	case strings.HasPrefix(lastError, "no registered subscriber "):
+	case strings.HasPrefix(lastError, unknownReason):
 		return NoHandler
-	case strings.HasPrefix(lastError, "parked: the process died "):
+	case strings.HasPrefix(lastError, crashReason):
 		return CrashLimited
 	case lastError == RemovedReason:
 		return TenantRemoved

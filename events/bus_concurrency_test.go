@@ -86,13 +86,19 @@ func TestBusUnderConcurrency(t *testing.T) {
 		return nil
 	})
 	const n = 50
+	none := func(context.Context, events.Event) error { return nil }
+	leave := make([]func(), n)
+	for i := range n {
+		leave[i] = bus.Subscribe("billing.", none)
+	}
 	e := event(t)
 	start := make(chan struct{})
 	var all sync.WaitGroup
-	for range n {
+	for i := range n {
 		all.Go(func() {
 			<-start
-			bus.Subscribe("billing.invoice.", func(context.Context, events.Event) error { return nil })()
+			bus.Subscribe("billing.invoice.", none)
+			leave[i]()
 		})
 		all.Go(func() {
 			<-start
