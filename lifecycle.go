@@ -71,6 +71,7 @@ func (e *Engine) Start(ctx context.Context) error {
 		e.loop(lctx, e.cfg.RenewEvery, "renewing claims", e.deliveries.Renew)
 	}
 	e.loop(lctx, e.cfg.LostClaimsEvery, "checking for lost claims", e.checkLostClaims)
+	e.loop(lctx, e.cfg.SweepEvery/2, "keeping sweeps going", e.keepSweeping)
 	e.loop(lctx, clockEvery, "comparing clocks", e.followClock)
 	e.loop(lctx, durable.RefreshEvery, "announcing subscribers", func(ctx context.Context) error { return e.deliveries.Announce(ctx, false) })
 	e.state.Store(int32(started))
@@ -102,6 +103,16 @@ func (e *Engine) checkLostClaims(ctx context.Context) error {
 		err = errors.Join(err, e.jobs.SweepSoon(ctx))
 	}
 	return err
+}
+
+// keepSweeping asks for a sweep when none has ended for longer than a period: River's leader inserts the periodic jobs, and
+// the leader can be a client of the application's own that does not have ours.
+func (e *Engine) keepSweeping(ctx context.Context) error {
+	last, err := e.jobs.LastSweep(ctx)
+	if err != nil || time.Since(last) < e.cfg.SweepEvery*5/4 {
+		return err
+	}
+	return e.jobs.SweepSoon(ctx)
 }
 
 // Stop ends the work for good. No more deliveries are taken, and running handlers may go on for Config.DrainTimeout, or

@@ -174,6 +174,9 @@ func TestDue(t *testing.T) {
 				if at = next; len(refs) < size {
 					break
 				}
+				if len(got) > len(keys) {
+					t.Fatalf("by pages of %d it has no end: %v", size, got)
+				}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("by pages of %d: %v, want %v", size, got, want)

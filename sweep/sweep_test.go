@@ -213,6 +213,9 @@ func TestAFullSweepGoesOn(t *testing.T) {
 				if len(full) == 0 {
 					break
 				}
+				if len(pages) > len(tc.pages) {
+					t.Fatalf("%d rows: the sweep has no end: %v", tc.rows, pages)
+				}
 				next, err := r.Sweeper.Tenant(t.Context(), full[0].Tenant, full[0].After)
 				if err != nil || full[0].Tenant != "acme" {
 					t.Fatal(full, err)

@@ -21,6 +21,9 @@ func ForEach(t *testing.T, f func(t *testing.T, db *database.DB, faults *Faults)
 	})
 }
 
+// wait is longer than the default: under the race detector SQLite, which is C translated to Go, is very slow.
+const wait = time.Minute
+
 // Open opens a fresh, migrated SQLite database, closed at the end of the test.
 func Open(t testing.TB) (*database.DB, *Faults) {
 	t.Helper()
@@ -31,7 +34,7 @@ func Open(t testing.TB) (*database.DB, *Faults) {
 func OpenFile(t testing.TB, path string) (*database.DB, *Faults) {
 	t.Helper()
 	faults := &Faults{}
-	db, err := sqlite.OpenConfig(t.Context(), sqlite.Config{Path: path, Wrap: faults.wrap})
+	db, err := sqlite.OpenConfig(t.Context(), sqlite.Config{Path: path, Wait: wait, Wrap: faults.wrap})
 	if err != nil {
 		t.Fatal(err)
 	}
