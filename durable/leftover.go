@@ -1,0 +1,79 @@
+package durable
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/ledger"
+)
+
+// leftover decides about the rows that were asked for and not granted, and returns those to be woken later.
+func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted map[string]bool) ([]Ref, error) {
+	var ask []string
+	for _, id := range slices.Concat(c.early, c.ids) {
+		if !granted[id] {
+			ask = append(ask, id)
+		}
+	}
+	if len(ask) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, d.next_attempt_at,
+			coalesce(p.status, ''), coalesce(p.lease_until, 0)
+		FROM event_deliveries AS d LEFT JOIN processed_events AS p
+		  ON p.tenant_id = d.tenant_id AND p.event_id = d.event_id AND p.handler = d.subscriber_key
+		WHERE `+database.ByID(1, 2)+` AND `+due(3),
+		c.tenant, database.List(ask), database.At(now.Add(earlyLimit)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var again []Ref
+	var done []string
+	for rows.Next() {
+		var r Ref
+		key := ledger.Key{Tenant: c.tenant}
+		var next database.Time
+		var status ledger.Status
+		var lease int64
+		if err := rows.Scan(&r.ID, &key.EventID, &r.Key, &r.Unfinished, &next, &status, &lease); err != nil {
+			return nil, err
+		}
+		key.Handler = r.Key
+		switch {
+		case next.After(database.At(now).Time): // early: put back for the due time
+			r.at = next.Time
+		case status == ledger.Done:
+			done = append(done, r.ID)
+			continue
+		case status == ledger.InProgress: // held: to be looked at when it can be taken over
+			if c.d.inflight.has(key) { // here: its run does what is needed
+				continue
+			}
+			r.at = time.UnixMilli(lease).Add(c.d.Ledger.Margin)
+		}
+		again = append(again, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return again, c.markDone(ctx, tx, now, done)
+}
+
+// markDone marks rows delivered whose handler the ledger says has succeeded, and says so only while it does.
+func (c *claim) markDone(ctx context.Context, tx *sql.Tx, now time.Time, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = ?3, last_error = NULL,
+			next_attempt_at = NULL, unfinished = 0, updated_at = ?3
+		WHERE `+database.ByID(1, 2)+` AND d.status = 'pending'
+		  AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
+		      AND p.handler = d.subscriber_key AND p.status = 'done')`,
+		c.tenant, database.List(ids), database.At(now))
+	c.done = len(ids)
+	return err
+}
