@@ -136,8 +136,8 @@ func TestCaptureWritesRowsAndJobs(t *testing.T) {
 	})
 }
 
-// contract: E-02, D-04. A pattern gets what it matches, and no other pattern keeps it from that; two keys with one function
-// are two subscribers; without a match nothing is written.
+// contract: E-02, E-03, D-04. A pattern gets what it matches, and no other pattern keeps it from that; two keys with one function
+// are two subscribers; without a match nothing is written. The empty pattern is refused.
 // scenario: B023, B024, B025
 func TestWhoGetsAnEvent(t *testing.T) {
 	t.Parallel()
@@ -152,6 +152,9 @@ func TestWhoGetsAnEvent(t *testing.T) {
 			{"audit.paid", "shop.order.paid"},
 		} {
 			reg.RegisterFunc(s[0], s[1], succeed)
+		}
+		if text := panics(t, "the empty pattern", func() { reg.RegisterFunc("every", "", succeed) }); !strings.Contains(text, `"every"`) {
+			t.Errorf("the panic does not name the key: %s", text)
 		}
 		engine := newEngine(t, db, reg)
 		want := map[string][]string{

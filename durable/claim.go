@@ -94,17 +94,12 @@ func (c *claim) release() {
 		}
 		var refs []Ref
 		for _, cl := range claims {
-			if _, err := c.d.Ledger.Release(ctx, tx, cl); err != nil {
+			ref, pending, err := c.takeBack(ctx, tx, cl)
+			if err != nil {
 				return err
 			}
-			r := Ref{Key: cl.Handler}
-			err := tx.QueryRowContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1
-				WHERE tenant_id = ?1 AND event_id = ?2 AND subscriber_key = ?3 AND status = 'pending' RETURNING id, unfinished`,
-				cl.Tenant, cl.EventID, cl.Handler).Scan(&r.ID, &r.Unfinished)
-			if err == nil {
-				refs = append(refs, r)
-			} else if !errors.Is(err, sql.ErrNoRows) {
-				return err
+			if pending {
+				refs = append(refs, ref)
 			}
 		}
 		return c.d.Enqueuer.Enqueue(ctx, tx, c.d.wakeups(c.tenant, refs))
@@ -112,6 +107,21 @@ func (c *claim) release() {
 	if err != nil {
 		c.d.outage.Failed(ctx, c.d.Logger, "giving back claims whose answer was lost", err)
 	}
+}
+
+// takeBack gives a claim back whose start did not happen, although it was counted.
+func (c *claim) takeBack(ctx context.Context, tx *sql.Tx, cl ledger.Claim) (ref Ref, pending bool, err error) {
+	if _, err := c.d.Ledger.Release(ctx, tx, cl); err != nil {
+		return Ref{}, false, err
+	}
+	ref.Key = cl.Handler
+	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1
+		WHERE tenant_id = ?1 AND event_id = ?2 AND subscriber_key = ?3 AND status = 'pending' RETURNING id, unfinished`,
+		cl.Tenant, cl.EventID, cl.Handler).Scan(&ref.ID, &ref.Unfinished)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Ref{}, false, nil
+	}
+	return ref, err == nil, err
 }
 
 // candidates are the rows of c, whatever their state.
@@ -149,7 +159,12 @@ func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
 	for _, cl := range claims {
 		row, ok := byKey[cl.Key]
 		if !ok { // no longer pending or due
-			if _, err := c.d.Ledger.Release(ctx, tx, cl); err != nil {
+			if counted {
+				_, _, err = c.takeBack(ctx, tx, cl)
+			} else {
+				_, err = c.d.Ledger.Release(ctx, tx, cl)
+			}
+			if err != nil {
 				return err
 			}
 			continue

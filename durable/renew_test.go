@@ -195,9 +195,9 @@ func TestARenewalThatCannotLookUpALostClaim(t *testing.T) {
 		r.Registry.Register("mailer", paid, h, durable.WithTimeout(time.Hour))
 		ids := publishMany(r, 20, paid, "mailer")
 		done := background(r, ids...)
-		ctxs := make([]context.Context, len(ids))
-		for i := range ids {
-			ctxs[i] = within(t, h.started, "a run") //nolint:fatcontext // they are not nested
+		var ctxs []context.Context
+		for range ids {
+			ctxs = append(ctxs, within(t, h.started, "a run"))
 		}
 		rig.Exec(t, db, `DELETE FROM processed_events WHERE event_id IN (SELECT event_id FROM processed_events LIMIT 10)`)
 		<-time.After(40 * time.Second)

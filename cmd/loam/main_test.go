@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainEnv) != "" {
 		main()
 		os.Exit(0)
+	}
+	if path := os.Getenv(hangEnv); path != "" {
+		if err := hang(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
