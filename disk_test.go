@@ -61,7 +61,7 @@ func TestOutcomesIntoAFullDatabase(t *testing.T) {
 		pages(t, db, 0)
 		fillers := fill(t, engine)
 		close(release)
-		until(t, 30*time.Second, "seen in the log", func() bool { return len(logs.Lines("ERROR", database.ErrFull.Error())) > 0 })
+		until(t, 60*time.Second, "seen in the log", func() bool { return len(logs.Lines("ERROR", database.ErrFull.Error())) > 0 })
 		if err := engine.Publish(inTenant(t), "filler.made.big", events.Payload{"text": strings.Repeat("x", 60_000)}); !errors.Is(err, database.ErrFull) {
 			t.Errorf("Publish into a full database: %v", err)
 		}
@@ -149,6 +149,7 @@ func TestEveryWriteFails(t *testing.T) {
 		})
 		before := len(logs.Lines("WARN")) + len(logs.Lines("ERROR"))
 		close(release)
+		until(t, 60*time.Second, "trying to write the outcomes", func() bool { return begins.Load() >= n })
 		// The waits of an outcome double from 100 ms: in the second two seconds it is tried a fifth as often.
 		half := [2]int64{}
 		for i := range half {
@@ -169,7 +170,7 @@ func TestEveryWriteFails(t *testing.T) {
 			t.Errorf("%d transactions were tried in the first two seconds, %d in the next", half[0], half[1])
 		}
 		lines := append(logs.Lines("WARN"), logs.Lines("ERROR")...)
-		if got := len(lines) - before; got == 0 || got > 15 {
+		if got := len(lines) - before; got == 0 || got > 20 {
 			t.Errorf("%d log lines in four seconds:\n%s", got, strings.Join(lines, "\n"))
 		}
 		t.Logf("%d log lines; transactions tried: %v\n%s", len(lines)-before, half, strings.Join(lines, "\n"))

@@ -53,7 +53,7 @@ func TestEngineLivesOnce(t *testing.T) {
 			reg.RegisterFunc("late", "shop.", handle)
 		}()
 		publish(engine)
-		until(t, 20*time.Second, "delivered", func() bool { return count(t, db, `status = 'delivered'`) == 2 })
+		until(t, 60*time.Second, "delivered", func() bool { return count(t, db, `status = 'delivered'`) == 2 })
 		stopEngine(t, engine)
 		stopEngine(t, engine)
 		if err := engine.Start(t.Context()); err == nil {
@@ -111,7 +111,7 @@ func TestStartStopStress(t *testing.T) {
 			all.Wait()
 		}
 		startEngine(t, db, reg)
-		until(t, 30*time.Second, "all delivered", func() bool {
+		until(t, 60*time.Second, "all delivered", func() bool {
 			return count(t, db, `status = 'delivered' AND attempts = 0`) == int(published.Load())
 		})
 	})
@@ -159,7 +159,7 @@ func TestStartsContextMayEnd(t *testing.T) {
 		if err := again.Publish(inTenant(t), "late.order.paid", nil); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 20*time.Second, "working", func() bool { return count(t, db, `subscriber_key = 'last' AND status = 'delivered'`) == 1 })
+		until(t, 60*time.Second, "working", func() bool { return count(t, db, `subscriber_key = 'last' AND status = 'delivered'`) == 1 })
 		stopEngine(t, again)
 		if len(started) != 0 {
 			t.Errorf("%d handlers ran again after the restart", len(started))

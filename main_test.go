@@ -95,13 +95,13 @@ func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
 // receive waits for n values.
 func receive[T any](t *testing.T, c <-chan T, n int, what string) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	for i := range n {
 		select {
 		case <-c:
 		case <-deadline.C:
-			t.Fatalf("after 30s: %d of %d %s", i, n, what)
+			t.Fatalf("after 60s: %d of %d %s", i, n, what)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestReadmeProgram(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- app.Wait() }()
 	t.Cleanup(func() { _ = app.Process.Kill() })
-	until(t, 30*time.Second, "through with both events", func() bool {
+	until(t, 60*time.Second, "through with both events", func() bool {
 		select {
 		case err := <-ended:
 			t.Fatalf("the program has ended: %v\n%s%s", err, out.String(), errs.String())

@@ -52,18 +52,18 @@ func TestHandlerOutlivesTheDatabase(t *testing.T) {
 	if err := engine.Stop(t.Context()); err == nil {
 		t.Error("Stop did not say that a handler still runs")
 	}
-	if took := time.Since(began); took < time.Second || took > 6*time.Second {
+	if took := time.Since(began); took < time.Second || took > 20*time.Second {
 		t.Errorf("Stop took %v, with a drain of 1s", took)
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
 	close(release)
-	until(t, 10*time.Second, "logged", func() bool { return len(logs.Lines("ERROR", id)) > 0 })
+	until(t, 60*time.Second, "logged", func() bool { return len(logs.Lines("ERROR", id)) > 0 })
 
 	second, _ := dbtest.OpenFile(t, path)
 	startEngine(t, second, reg, shortLease)
-	until(t, 20*time.Second, "delivered", func() bool { return count(t, second, `status = 'delivered' AND attempts = 0 AND runs = 2`) == 1 })
+	until(t, 60*time.Second, "delivered", func() bool { return count(t, second, `status = 'delivered' AND attempts = 0 AND runs = 2`) == 1 })
 	if lines := logs.Lines("ERROR", id); len(lines) != 1 {
 		t.Errorf("%d error lines for one delivery:\n%s", len(lines), strings.Join(lines, "\n"))
 	}

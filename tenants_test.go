@@ -185,7 +185,7 @@ func TestMoreTenantsThanAPage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
 		var ids []string
-		for i := range 1200 {
+		for i := range 510 {
 			ids = append(ids, fmt.Sprintf("t%04d", i))
 		}
 		rig.Exec(t, db, `INSERT INTO loam_tenants (id, created_at) SELECT value, '2026-01-01 00:00:00.000000' FROM json_each(?1)`, database.List(ids))
@@ -195,14 +195,14 @@ func TestMoreTenantsThanAPage(t *testing.T) {
 			ran <- e.TenantID
 			return nil
 		})
-		chosen := []string{"t0000", "t0498", "t0499", "t0500", "t1000", "t1199"} // acme is before them
+		chosen := []string{"t0000", "t0498", "t0499", "t0509"} // with acme before them, the page of 500 ends at t0498
 		publisher := newEngine(t, db, reg)
 		for _, id := range chosen {
 			publishWithoutJobs(t, publisher, id, 1)
 		}
 		startEngine(t, db, reg)
 		var got []string
-		timeout := time.After(60 * time.Second)
+		timeout := time.After(2 * time.Minute)
 		for range chosen {
 			select {
 			case id := <-ran:

@@ -65,7 +65,7 @@ func count(t *testing.T, db *database.DB, where string, args ...any) int {
 // until waits for ok, and fails the test if it does not come.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -73,7 +73,7 @@ func until(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatal("after 30s: still not " + what)
+			t.Fatal("after 60s: still not " + what)
 		}
 	}
 }
