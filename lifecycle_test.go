@@ -2,6 +2,8 @@ package loam_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,6 +165,38 @@ func TestStartsContextMayEnd(t *testing.T) {
 		stopEngine(t, again)
 		if len(started) != 0 {
 			t.Errorf("%d handlers ran again after the restart", len(started))
+		}
+	})
+}
+
+// When the context of a transaction ends in the middle, everything is rolled back, and the error says that it was the
+// context: also when database/sql was faster with its rollback than the function with its return.
+//
+// contract: D-06
+func TestContextEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		reg := durable.NewRegistry()
+		reg.RegisterFunc("mail", "shop.", func(context.Context, events.Event) error { return nil })
+		engine := newEngine(t, db, reg)
+		ctx, cancel := context.WithCancel(inTenant(t))
+		defer cancel()
+		err := engine.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if err := engine.PublishTx(ctx, tx, "shop.order.paid", nil); err != nil {
+				return err
+			}
+			cancel()
+			until(t, 60*time.Second, "rolled back", func() bool {
+				_, err := tx.ExecContext(context.WithoutCancel(ctx), `SELECT 1`)
+				return errors.Is(err, sql.ErrTxDone)
+			})
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("InTx returned %v", err)
+		}
+		if n := count(t, db, `true`); n != 0 {
+			t.Errorf("%d rows are there", n)
 		}
 	})
 }

@@ -188,20 +188,6 @@ func TestWhoGetsAnEvent(t *testing.T) {
 	})
 }
 
-// panics runs f and returns the text of its panic.
-func panics(t *testing.T, what string, f func()) (text string) {
-	t.Helper()
-	defer func() {
-		if v := recover(); v != nil {
-			text = fmt.Sprint(v)
-		} else {
-			t.Errorf("%s: no panic", what)
-		}
-	}()
-	f()
-	return ""
-}
-
 // contract: D-02. Wiring that runs a second time is told so, with both places, and changes nothing; on a registry of its own
 // each time it is one row for a subscriber, as at first.
 // scenario: B020

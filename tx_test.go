@@ -17,6 +17,20 @@ import (
 	"github.com/openloam/loam/internal/rig"
 )
 
+// panics runs f and returns the text of its panic.
+func panics(t *testing.T, what string, f func()) (text string) {
+	t.Helper()
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprint(v)
+		} else {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+	return ""
+}
+
 // shop makes an engine with one subscriber and a table of the application's.
 func shop(t *testing.T, db *database.DB) *loam.Engine {
 	t.Helper()

@@ -6,6 +6,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -60,11 +61,36 @@ func OpenConfig(ctx context.Context, cfg Config) (*database.DB, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	db, err := open(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: open %s: %w", cfg.Path, database.Explain(err))
+	limit := time.Now().Add(cmp.Or(cfg.Wait, database.DefaultWait))
+	for wait := firstWait; ; wait = min(2*wait, maxWait) {
+		db, err := open(ctx, cfg)
+		if err == nil {
+			return db, nil
+		}
+		err = fmt.Errorf("sqlite: open %s: %w", cfg.Path, database.Explain(err))
+		if !errors.Is(err, database.ErrBusy) || time.Now().After(limit) || !sleep(ctx, wait) {
+			return nil, err
+		}
 	}
-	return db, nil
+}
+
+// Waits between tries to open. Only the first process makes a new file's journal a write-ahead log, and SQLite tells the
+// others at once, whatever busy_timeout says, that the file is busy.
+const (
+	firstWait = 10 * time.Millisecond
+	maxWait   = 200 * time.Millisecond
+)
+
+// sleep waits, and reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (cfg Config) validate() error {
