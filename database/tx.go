@@ -48,13 +48,21 @@ func (db *DB) inTx(ctx context.Context, first bool, fn func(ctx context.Context,
 		}
 	}()
 	if err := fn(txmark.With(ctx, db), tx); err != nil {
-		return Explain(err)
+		return Explain(why(ctx, err))
 	}
 	if err := tx.Commit(); err != nil {
-		return Explain(fmt.Errorf("commit: %w", err))
+		return Explain(fmt.Errorf("commit: %w", why(ctx, err)))
 	}
 	committed = true
 	return nil
+}
+
+// why says that ctx has ended, where database/sql says only that the transaction it rolled back for that is done.
+func why(ctx context.Context, err error) error {
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil {
+		return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+	}
+	return err
 }
 
 // InTransaction reports whether ctx was handed out by InTx (or marked by MarkTx) of this database.
