@@ -10,6 +10,8 @@ import (
 	"github.com/openloam/loam/tenant"
 )
 
+const readingHealth = "reading the state for the health report"
+
 // healthLimit is the time limit of a report: a database that does not answer is a finding.
 const healthLimit = 5 * time.Second
 
@@ -23,9 +25,11 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 		ClockDifference: time.Duration(e.clock.difference.Load()), MaxClockSkew: e.cfg.MaxClockSkew,
 	}
 	problem := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
+	readable := true
 	unread := func(sentence string, err error) { // why is for the log: the report is for everybody
+		readable = false
 		problem("%s", sentence)
-		e.unread.Failed(ctx, e.cfg.Logger, "reading the state for the health report", err)
+		e.unread.Failed(ctx, e.cfg.Logger, readingHealth, err)
 	}
 	pending, err := migrations.Pending(ctx, e.cfg.DB)
 	switch {
@@ -56,6 +60,9 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 		if err := e.dueNow(ctx, &r, problem); err != nil {
 			unread("The backlog cannot be read.", err)
 		}
+	}
+	if readable {
+		e.unread.Succeeded(ctx, e.cfg.Logger, readingHealth)
 	}
 	return r
 }
