@@ -29,7 +29,8 @@ const (
 // Jobs inserts jobs and, once started, works them. It is safe for use by several goroutines.
 type Jobs struct {
 	db     *database.DB
-	logger *slog.Logger
+	logger *slog.Logger // ours
+	quiet  *slog.Logger // River's
 	insert *river.Client[*sql.Tx]
 	work   *river.Client[*sql.Tx]
 	queues map[string]*wakeQueue
@@ -39,9 +40,9 @@ var _ durable.Enqueuer = (*Jobs)(nil)
 
 // New makes a Jobs that can insert. It does no I/O and starts no goroutine.
 func New(db *database.DB, logger *slog.Logger) (*Jobs, error) {
-	j := &Jobs{db: db, logger: slog.New(quietlog.New(logger.Handler(), slog.LevelWarn, logPeriod))}
+	j := &Jobs{db: db, logger: logger, quiet: slog.New(quietlog.New(logger.Handler(), slog.LevelWarn, logPeriod))}
 	var err error
-	j.insert, err = river.NewClient(riversqlite.New(db.Write()), &river.Config{Logger: j.logger, FetchCooldown: fetchCooldown})
+	j.insert, err = river.NewClient(riversqlite.New(db.Write()), &river.Config{Logger: j.quiet, FetchCooldown: fetchCooldown})
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
@@ -107,7 +108,7 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 	}
 	limit := max(w.LongestRun+slack, w.SweepEvery)
 	client, err := river.NewClient(riversqlite.New(j.db.Write()), &river.Config{
-		Logger: j.logger, FetchCooldown: fetchCooldown,
+		Logger: j.quiet, FetchCooldown: fetchCooldown,
 		Queues: queues, Workers: workers,
 		PeriodicJobs:                []*river.PeriodicJob{periodicSweep(w.SweepEvery)},
 		JobTimeout:                  limit,

@@ -140,7 +140,7 @@ func (w *sweepWorker) sweep(ctx context.Context, job *river.Job[sweepArgs]) erro
 func (w *sweepWorker) begin(job *river.Job[sweepArgs]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	age := time.Since(job.CreatedAt)
+	age := time.Since(job.CreatedAt) - time.Millisecond // the time it was inserted at is cut to a millisecond
 	within := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < age }
 	if within(w.start) || !job.Args.Soon && within(w.end) {
 		return false
