@@ -162,7 +162,7 @@ func TestKilledBetweenEffectAndOutcome(t *testing.T) {
 			if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
 				t.Fatal(err)
 			}
-			rig.Exec(t, db, `UPDATE event_deliveries SET attempts = ?1`, c.attempts)
+			rig.Exec(t, db, `UPDATE event_deliveries SET attempts = $1`, c.attempts)
 			child := startChild(t, "holder", dir)
 			until(t, 60*time.Second, "the effect", func() bool {
 				child.running()
@@ -180,7 +180,7 @@ func TestKilledBetweenEffectAndOutcome(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { stopEngine(t, engine) })
-			until(t, 60*time.Second, string(c.status), func() bool { return count(t, db, `status = ?1`, string(c.status)) == 1 })
+			until(t, 60*time.Second, string(c.status), func() bool { return count(t, db, `status = $1`, string(c.status)) == 1 })
 			stopEngine(t, engine)
 			checkOneMore(t, db, ran, free, c.after)
 		})
@@ -195,7 +195,7 @@ func checkOneMore(t *testing.T, db *database.DB, ran <-chan time.Time, free time
 	if at := <-ran; at.Before(free) || at.After(free.Add(20*time.Second)) {
 		t.Errorf("it ran again at %v; its claim was free from %v", at, free)
 	}
-	if n := count(t, db, `attempts = ?1 AND runs = 2 AND unfinished = 0`, attempts); n != 1 {
+	if n := count(t, db, `attempts = $1 AND runs = 2 AND unfinished = 0`, attempts); n != 1 {
 		t.Errorf("the crash was counted, or a run was not")
 	}
 }

@@ -95,7 +95,7 @@ func exists(path string) bool {
 
 func delivered(t *testing.T, db *database.DB, key string) int {
 	t.Helper()
-	return count(t, db, `status = 'delivered' AND subscriber_key = ?1 AND attempts = 0`, key)
+	return count(t, db, `status = 'delivered' AND subscriber_key = $1 AND attempts = 0`, key)
 }
 
 // contract: D-24. A process that publishes only, without a single registration, publishes 1,000 events, and a worker process
@@ -179,7 +179,7 @@ func TestClockOff(t *testing.T) {
 				t.Errorf("its log: %s", off.stderr.String())
 			}
 			var owners, jobs int
-			rig.Scan(t, db, `SELECT runs FROM event_deliveries WHERE id = ?1`, []any{id}, &owners)
+			rig.Scan(t, db, `SELECT runs FROM event_deliveries WHERE id = $1`, []any{id}, &owners)
 			rig.Scan(t, db, `SELECT count(*) FROM river_job WHERE kind = 'loam_event_delivery' AND attempt > 1`, nil, &jobs)
 			if owners != 1 || jobs != 0 {
 				t.Errorf("%d runs, %d jobs tried more than once", owners, jobs)

@@ -49,8 +49,8 @@ func TestTheSameIDAgain(t *testing.T) {
 			}
 		}
 		for _, status := range []string{"delivered", "dead"} {
-			rig.Exec(t, db, `UPDATE event_deliveries SET status = ?1`, status)
-			if err := engine.Publish(ctx, paid, events.Payload{"order": 7}, id); err != nil || count(t, db, "status = ?1", status) != 1 {
+			rig.Exec(t, db, `UPDATE event_deliveries SET status = $1`, status)
+			if err := engine.Publish(ctx, paid, events.Payload{"order": 7}, id); err != nil || count(t, db, "status = $1", status) != 1 {
 				t.Errorf("again when it is %s: %v", status, err)
 			}
 		}

@@ -136,7 +136,7 @@ func TestSweepAtStart(t *testing.T) {
 		for restart := 1; restart <= 3; restart++ {
 			publishWithoutJobs(t, newEngine(t, db, registry()), "acme", 1)
 			later := time.Now().Add(time.Hour).UTC().Format("2006-01-02 15:04:05.000")
-			rig.Exec(t, db, `INSERT INTO river_leader (elected_at, expires_at, leader_id) VALUES (?1, ?1, 'killed')
+			rig.Exec(t, db, `INSERT INTO river_leader (elected_at, expires_at, leader_id) VALUES ($1, $1, 'killed')
 				ON CONFLICT (name) DO UPDATE SET leader_id = 'killed', expires_at = excluded.expires_at`, later)
 			engine := startEngine(t, db, registry(), sweepEvery(time.Hour))
 			until(t, 60*time.Second, "delivered", func() bool { return count(t, db, `status = 'delivered'`) == restart })
@@ -255,7 +255,7 @@ func TestFailingTenantDoesNotStopOthers(t *testing.T) {
 		}
 		var failed atomic.Int64
 		faults.Before(func(op dbtest.Op) error {
-			if op.Kind == "query" && strings.Contains(op.SQL, "FROM event_deliveries AS d") && strings.Contains(op.SQL, "LIMIT ?6") {
+			if op.Kind == "query" && strings.Contains(op.SQL, "FROM event_deliveries AS d") && strings.Contains(op.SQL, "LIMIT $6") {
 				if n := failed.Add(1); n%3 == 2 { // the second of three, in the order of the listing
 					return errors.New("the second tenant's database is away")
 				}

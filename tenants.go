@@ -16,7 +16,7 @@ func (e *Engine) AddTenant(ctx context.Context, id string) error {
 		return err
 	}
 	err := e.cfg.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO loam_tenants (id, created_at) VALUES (?1, ?2) ON CONFLICT (id) DO NOTHING`,
+		_, err := tx.ExecContext(ctx, `INSERT INTO loam_tenants (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`,
 			id, database.At(e.cfg.Now()))
 		return err
 	})
@@ -31,7 +31,7 @@ func (e *Engine) AddTenant(ctx context.Context, id string) error {
 // the next sweep parks them instead.
 func (e *Engine) RemoveTenant(ctx context.Context, id string) error {
 	err := e.cfg.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM loam_tenants WHERE id = ?1`, id)
+		_, err := tx.ExecContext(ctx, `DELETE FROM loam_tenants WHERE id = $1`, id)
 		return err
 	})
 	if err == nil && id != "" {
@@ -51,13 +51,13 @@ var _ tenant.Directory = tenantTable{}
 // Exists implements tenant.Directory.
 func (t tenantTable) Exists(ctx context.Context, q tenant.Querier, id string) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, `SELECT count(*) FROM loam_tenants WHERE id = ?1`, id).Scan(&n)
+	err := q.QueryRowContext(ctx, `SELECT count(*) FROM loam_tenants WHERE id = $1`, id).Scan(&n)
 	return n > 0, err
 }
 
 // List implements tenant.Directory.
 func (t tenantTable) List(ctx context.Context, after string, limit int) ([]string, error) {
-	rows, err := t.db.Own().QueryContext(ctx, `SELECT id FROM loam_tenants WHERE id > ?1 ORDER BY id LIMIT ?2`, after, limit)
+	rows, err := t.db.Own().QueryContext(ctx, `SELECT id FROM loam_tenants WHERE id > $1 ORDER BY id LIMIT $2`, after, limit)
 	if err != nil {
 		return nil, database.Explain(err)
 	}

@@ -121,7 +121,7 @@ func TestDirectoryOfTheApplication(t *testing.T) {
 		engine := newEngine(t, db, reg, withDirectory(func(q tenant.Querier, id string) (bool, error) {
 			asked = append(asked, q)
 			var n int
-			err := q.QueryRowContext(t.Context(), `SELECT count(*) FROM customers WHERE id = ?1`, id).Scan(&n)
+			err := q.QueryRowContext(t.Context(), `SELECT count(*) FROM customers WHERE id = $1`, id).Scan(&n)
 			return n > 0, err
 		}))
 		if err := engine.Publish(inTenant(t), paid, nil); err != nil {
@@ -188,7 +188,7 @@ func TestMoreTenantsThanAPage(t *testing.T) {
 		for i := range 510 {
 			ids = append(ids, fmt.Sprintf("t%04d", i))
 		}
-		rig.Exec(t, db, `INSERT INTO loam_tenants (id, created_at) SELECT value, '2026-01-01 00:00:00.000000' FROM json_each(?1)`, database.List(ids))
+		rig.Exec(t, db, `INSERT INTO loam_tenants (id, created_at) SELECT value, '2026-01-01 00:00:00.000000' FROM json_each($1)`, database.List(ids))
 		ran := make(chan string, 10)
 		reg := durable.NewRegistry()
 		reg.RegisterFunc("mailer", "shop.", func(_ context.Context, e events.Event) error {

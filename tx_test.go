@@ -167,7 +167,7 @@ func TestRolledBackSavepointInAHandler(t *testing.T) {
 		}
 		for _, j := range wakeJobs(t, db) {
 			for _, id := range j.ids() {
-				if count(t, db, "id = ?1", id) != 1 {
+				if count(t, db, "id = $1", id) != 1 {
 					t.Errorf("a job wakes %s, which does not exist", id)
 				}
 			}

@@ -74,7 +74,7 @@ func TestJobsOfOtherBuilds(t *testing.T) {
 	t.Cleanup(func() { stopEngine(t, engine) })
 	until(t, time.Minute, "delivered", func() bool { return delivered(t, db, "s2") == 1 })
 	rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue, state, priority, scheduled_at)
-		VALUES (jsonb('{}'), 'open_loam_event_redelivery_sweep', 1, ?1, 'available', 1, datetime('now', 'subsec'))`, durable.MaintenanceQueue)
+		VALUES (jsonb('{}'), 'open_loam_event_redelivery_sweep', 1, $1, 'available', 1, datetime('now', 'subsec'))`, durable.MaintenanceQueue)
 	until(t, time.Minute, "all jobs done", func() bool {
 		var open, failed int
 		rig.Scan(t, db, `SELECT count(*) FILTER (WHERE state IN ('available', 'running')), count(*) FILTER (WHERE json_array_length(errors) > 0)

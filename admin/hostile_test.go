@@ -89,7 +89,7 @@ func TestHostile(t *testing.T) {
 			id: id, event: h, key: h, name: h, lastError: h, payload: h, headers: h,
 			errors: history(durable.Failure{At: database.At(w.Clock.Now()), Run: 1, Error: "before: " + h, Stack: h}, durable.Failure{At: database.At(w.Clock.Now()), Run: 2, Error: h, Stack: h}),
 		})
-		rig.Exec(t, w.DB, `UPDATE event_deliveries SET queue = ?1, subscriber_key = ?1, event_name = ?1, event_id = ?1, payload = ?1, headers = ?1`, h)
+		rig.Exec(t, w.DB, `UPDATE event_deliveries SET queue = $1, subscriber_key = $1, event_name = $1, event_id = $1, payload = $1, headers = $1`, h)
 		where := fmt.Sprintf("%.40q", h)
 		list, detail := w.get("/dead", "mira"), w.get("/deliveries/"+id, "mira")
 		harmless(t, where+", list", list)

@@ -16,16 +16,16 @@ import (
 // fill puts n rows of a state into acme, ids "PREFIX-000001" and up, a microsecond apart up to now, or all at now.
 func (w *world) fill(prefix string, status durable.Status, n int, atOnce bool) {
 	w.T.Helper()
-	at := "?4"
+	at := "$4"
 	if !atOnce {
-		at = "strftime('%Y-%m-%d %H:%M:%S', ?4, '-' || ((?2 - i) / 1000) || ' seconds') || printf('.%06d', i)"
+		at = "strftime('%Y-%m-%d %H:%M:%S', $4, '-' || (($2 - i) / 1000) || ' seconds') || printf('.%06d', i)"
 	}
-	rig.Exec(w.T, w.DB, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+	rig.Exec(w.T, w.DB, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $2)
 		INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, attempts, runs,
 			last_error, errors, delivered_at, created_at, updated_at)
-		SELECT printf('%%s-%%06d', ?1, i), 'acme', printf('%%s-%%06d', ?1, i), 'mailer.receipt', 'billing.invoice.paid', 'loam',
-			'{"invoice_id":' || i || ',"tenant_id":"acme","actor_id":null}', ?3, 5, 5, iif(?3 = 'dead', '%s', NULL), '[]',
-			iif(?3 = 'delivered', ?4, NULL), ?4, %s FROM n`, timeout, at), prefix, n, status, database.At(w.Clock.Now()))
+		SELECT printf('%%s-%%06d', $1, i), 'acme', printf('%%s-%%06d', $1, i), 'mailer.receipt', 'billing.invoice.paid', 'loam',
+			'{"invoice_id":' || i || ',"tenant_id":"acme","actor_id":null}', $3, 5, 5, iif($3 = 'dead', '%s', NULL), '[]',
+			iif($3 = 'delivered', $4, NULL), $4, %s FROM n`, timeout, at), prefix, n, status, database.At(w.Clock.Now()))
 }
 
 // contract: A-01. The links Older and Newer lead through all pages, while rows are redelivered and others die.

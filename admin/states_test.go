@@ -110,10 +110,10 @@ func seedStates(w *world) {
 	)
 	for id, lease := range map[string]time.Duration{"13-running": 48 * time.Second, "14-lost": -time.Minute} {
 		rig.Exec(w.T, w.DB, `INSERT INTO processed_events (tenant_id, event_id, handler, status, started_at, lease_until, owner)
-			VALUES ('acme', ?1, 'mailer.receipt', 'in_progress', ?2, ?3, 'someone')`,
+			VALUES ('acme', $1, 'mailer.receipt', 'in_progress', $2, $3, 'someone')`,
 			"ev-"+id, now.Add(lease-rig.Lease).UnixMilli(), now.Add(lease).UnixMilli())
 	}
-	rig.Exec(w.T, w.DB, `INSERT INTO loam_pauses (tenant_id, subscriber_key, created_at) VALUES ('acme', 'ping', ?1)`, database.At(now))
+	rig.Exec(w.T, w.DB, `INSERT INTO loam_pauses (tenant_id, subscriber_key, created_at) VALUES ('acme', 'ping', $1)`, database.At(now))
 }
 
 // contract: A-01, A-02, D-18. Every page, to the byte.

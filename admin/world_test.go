@@ -205,7 +205,7 @@ func (w *world) seed(seeds ...seed) {
 		}
 		rig.Exec(w.T, w.DB, `INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, headers,
 			status, attempts, runs, unfinished, last_error, errors, next_attempt_at, delivered_at, duration_ms, created_at, updated_at)
-			VALUES (?1, ?2, ?3, ?4, ?5, 'loam', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)`,
+			VALUES ($1, $2, $3, $4, $5, 'loam', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
 			s.id, s.tenant, s.event, s.key, s.name, s.payload, s.headers, s.status, s.attempts, s.runs, s.unfinished, lastError, s.errors,
 			database.At(s.next), database.At(s.delivered), s.took, database.At(s.created), database.At(s.updated))
 	}

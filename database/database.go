@@ -3,7 +3,7 @@
 //
 // Open one with database/sqlite. A DB is safe for use by several goroutines.
 //
-// Statements are written with numbered parameters (?1, ?2) and bind their arguments. A list of ids is bound as one
+// Statements are written with numbered parameters ($1, $2) and bind their arguments. A list of ids is bound as one
 // parameter, see AnyOf and List.
 package database
 
@@ -104,12 +104,12 @@ func (db *DB) Close() error {
 // ByID is the condition that a row of alias d is one of a tenant's with the ids of a List: parameters n and m. It makes the
 // database find the rows by their ids: without statistics, SQLite would rather read all rows of the tenant.
 func ByID(n, m int) string {
-	return fmt.Sprintf("+d.tenant_id = ?%d AND ", n) + AnyOf("d.id", m)
+	return fmt.Sprintf("+d.tenant_id = $%d AND ", n) + AnyOf("d.id", m)
 }
 
 // AnyOf is the condition that column is one of the values of a List bound as parameter n.
 func AnyOf(column string, n int) string {
-	return fmt.Sprintf("%s IN (SELECT value FROM json_each(?%d))", column, n)
+	return fmt.Sprintf("%s IN (SELECT value FROM json_each($%d))", column, n)
 }
 
 // List makes one bound parameter of ids, for AnyOf. A list without ids matches nothing.

@@ -214,7 +214,7 @@ func abandon(t *testing.T, r *rig.Rig, e events.Event, key string) {
 	t.Helper()
 	err := r.DB.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 		claims, err := r.Ledger.Claim(ctx, tx, r.Clock.Now(), ledger.NewOwner(), ledger.Candidates{
-			SQL: `SELECT ?1 AS tenant_id, ?2 AS event_id, ?3 AS handler`, Args: []any{e.TenantID, e.ID, key},
+			SQL: `SELECT $1 AS tenant_id, $2 AS event_id, $3 AS handler`, Args: []any{e.TenantID, e.ID, key},
 		})
 		if len(claims) != 1 {
 			t.Errorf("claimed %v", claims)

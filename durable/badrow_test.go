@@ -39,7 +39,7 @@ func TestUnreadableRowAmongOthers(t *testing.T) {
 				for _, row := range r.Rows("acme") {
 					ids = append(ids, row.ID)
 				}
-				rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = `+c.time+` WHERE id = ?1`, ids[2])
+				rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = `+c.time+` WHERE id = $1`, ids[2])
 				err := r.Deliveries.Deliver(r.Ctx("acme"), ids...)
 				if len(ran) != c.runs || (err == nil) != (c.runs == 5) {
 					t.Errorf("%d runs, want %d; %v", len(ran), c.runs, err)
@@ -79,7 +79,7 @@ func TestLostClaimOfAPausedSubscriber(t *testing.T) {
 		r.Registry.RegisterFunc("mailer", "billing.", fine)
 		e := r.Publish("acme", "billing.invoice.paid", nil)
 		r.Wakeups.Clear()
-		rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', ?1, 'mailer', 'in_progress', 1, 1, 'dead', NULL)`, e.ID)
+		rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', 'in_progress', 1, 1, 'dead', NULL)`, e.ID)
 		rig.Exec(t, db, `INSERT INTO loam_pauses VALUES ('acme', 'mailer', '2026-01-01 00:00:00.000000')`)
 		for i, want := range []int{1, 0, 0} {
 			if n, err := r.Sweeper.LostClaims(t.Context()); n != want || err != nil {
@@ -197,8 +197,8 @@ func TestSlotsOfRowsNotGranted(t *testing.T) {
 		}
 		rows := r.Rows("acme")
 		other := r.Clock.Now().Add(time.Minute).UnixMilli()
-		rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', ?1, 'mailer', 'in_progress', 1, ?2, 'other', NULL)`, rows[1].EventID, other)
-		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = '2099-01-01 00:00:00.000000' WHERE id = ?1`, rows[3].ID)
+		rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', 'in_progress', 1, $2, 'other', NULL)`, rows[1].EventID, other)
+		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = '2099-01-01 00:00:00.000000' WHERE id = $1`, rows[3].ID)
 		done := make(chan error, 2)
 		go func() { done <- r.Deliveries.Deliver(r.Ctx("acme"), rows[0].ID, rows[1].ID) }()
 		<-begun

@@ -102,7 +102,7 @@ func (d *Deliveries) capture(ctx context.Context, tx *sql.Tx, e events.Event, ta
 // has for another event.
 func missing(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]target, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT event_name, coalesce(original_payload, payload), subscriber_key FROM event_deliveries
-		WHERE tenant_id = ?1 AND event_id = ?2`, e.TenantID, e.ID)
+		WHERE tenant_id = $1 AND event_id = $2`, e.TenantID, e.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, e events.Event,
 			values.WriteString(", ")
 		}
 		n := len(args)
-		fmt.Fprintf(&values, "(?%d, ?1, ?2, ?%d, ?3, ?%d, ?4, ?6, 'pending', ?5, ?5)", n+1, n+2, n+3)
+		fmt.Fprintf(&values, "($%d, $1, $2, $%d, $3, $%d, $4, $6, 'pending', $5, $5)", n+1, n+2, n+3)
 		args = append(args, id.String(), t.key, t.queue)
 		byID[id.String()] = Ref{ID: id.String(), Key: t.key}
 	}

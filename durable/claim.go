@@ -22,7 +22,7 @@ const (
 // due is the condition that row d may be run at parameter n: pending, due and not paused. The status is a literal: bound,
 // SQLite would not use the partial index.
 func due(n int) string {
-	return fmt.Sprintf(`d.status = 'pending' AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= ?%d)
+	return fmt.Sprintf(`d.status = 'pending' AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= $%d)
 		AND NOT EXISTS (SELECT 1 FROM loam_pauses z WHERE z.tenant_id = d.tenant_id AND z.subscriber_key = d.subscriber_key)`, n)
 }
 
@@ -116,7 +116,7 @@ func (c *claim) takeBack(ctx context.Context, tx *sql.Tx, cl ledger.Claim) (ref 
 	}
 	ref.Key = cl.Handler
 	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1
-		WHERE tenant_id = ?1 AND event_id = ?2 AND subscriber_key = ?3 AND status = 'pending' RETURNING id, unfinished`,
+		WHERE tenant_id = $1 AND event_id = $2 AND subscriber_key = $3 AND status = 'pending' RETURNING id, unfinished`,
 		cl.Tenant, cl.EventID, cl.Handler).Scan(&ref.ID, &ref.Unfinished)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Ref{}, false, nil
@@ -230,7 +230,7 @@ func (c *claim) notRunning(ctx context.Context, tx *sql.Tx) ([]string, error) {
 func (c *claim) rows(ctx context.Context, tx *sql.Tx, now time.Time, counted bool) ([]EventDelivery, error) {
 	where := ` WHERE ` + database.ByID(1, 2) + ` AND ` + due(3) + `
 		AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
-			AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.owner = ?4)`
+			AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.owner = $4)`
 	query := `UPDATE event_deliveries AS d SET runs = runs + 1, unfinished = unfinished + 1` + where + ` RETURNING ` + columns
 	if counted {
 		query = `SELECT ` + columns + ` FROM event_deliveries AS d` + where

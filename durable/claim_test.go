@@ -168,7 +168,7 @@ func TestWhatIsDoneIsSkipped(t *testing.T) {
 		r.Publish("acme", paid, nil)
 		r.Work()
 		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'pending', attempts = 2, unfinished = 1, last_error = 'x', delivered_at = NULL,
-			next_attempt_at = ?1`, database.At(r.Clock.Now()))
+			next_attempt_at = $1`, database.At(r.Clock.Now()))
 		r.Clock.Add(time.Hour)
 		row := r.Row("acme", "mailer")
 		done := claimOf(t, db, row)
@@ -243,7 +243,7 @@ func TestTimesOfTheSameDayAreToldApart(t *testing.T) {
 		set := func(clock string) { r.Clock.Add(at(clock).Sub(r.Clock.Now())) }
 		set("09:19:00")
 		r.Publish("acme", paid, nil)
-		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = ?1 WHERE subscriber_key = 'later'`, database.At(at("10:00:00")))
+		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = $1 WHERE subscriber_key = 'later'`, database.At(at("10:00:00")))
 		crash(t, r, r.Row("acme", "eleven").ID)
 		set("09:21:00")
 		crash(t, r, r.Row("acme", "nine").ID)

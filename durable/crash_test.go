@@ -120,13 +120,13 @@ func TestTheCrashLimit(t *testing.T) {
 			p.Deliver(durable.Wakeup{Tenant: "acme", IDs: []string{id}, Queue: durable.SuspectQueue})
 		}
 		id := publish("ten")
-		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 10 WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 10 WHERE id = $1`, id)
 		alone(r, id)
 		if row := r.Row("acme", "ten"); calls != 1 || row.Status != durable.Delivered {
 			t.Errorf("after ten crashes: %d runs, %s", calls, row.Status)
 		}
 		id = publish("eleven")
-		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 11, runs = 11 WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 11, runs = 11 WHERE id = $1`, id)
 		alone(r, id)
 		row := r.Row("acme", "eleven")
 		if calls != 1 || row.Status != durable.Dead || row.Attempts != 0 || row.Unfinished != 0 || row.Runs != 11 || !row.NextAttemptAt.IsZero() {
@@ -181,7 +181,7 @@ func TestSuspectsAreWokenAlone(t *testing.T) {
 		}, durable.WithConcurrency(1), durable.WithQueue("mail"))
 		ids := publishMany(r, 5, paid, "mailer")
 		for i, n := range []int{2, 0, 9, 1, 2} {
-			rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = ?1 WHERE id = ?2`, n, ids[i])
+			rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = $1 WHERE id = $2`, n, ids[i])
 		}
 		before := r.Rows("acme")
 		queues := func() string {

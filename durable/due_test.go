@@ -66,7 +66,7 @@ func TestWhatIsNotDueIsNotRun(t *testing.T) {
 			if tc.due == null {
 				due = database.Time{}
 			}
-			rig.Exec(t, db, `UPDATE event_deliveries SET status = ?1, next_attempt_at = ?2`, tc.status, due)
+			rig.Exec(t, db, `UPDATE event_deliveries SET status = $1, next_attempt_at = $2`, tc.status, due)
 			if tc.prepare != "" {
 				rig.Exec(t, db, tc.prepare)
 			}
@@ -138,7 +138,7 @@ func TestDue(t *testing.T) {
 		r.Publish("globex", paid, nil)
 		now := r.Clock.Now().Truncate(time.Microsecond)
 		set := func(key, status string, due time.Time) {
-			rig.Exec(t, db, `UPDATE event_deliveries SET status = ?1, next_attempt_at = ?2 WHERE tenant_id = 'acme' AND subscriber_key = ?3`,
+			rig.Exec(t, db, `UPDATE event_deliveries SET status = $1, next_attempt_at = $2 WHERE tenant_id = 'acme' AND subscriber_key = $3`,
 				status, database.At(due), key)
 		}
 		// Those without a time are due since their capture, a minute ago.
@@ -151,8 +151,8 @@ func TestDue(t *testing.T) {
 		rig.Exec(t, db, `INSERT INTO loam_pauses VALUES ('acme', 'paused', '2026-01-01'), ('globex', 'first', '2026-01-01')`)
 		nowMS := r.Clock.Now().UnixMilli()
 		ledger := func(key, status string, lease int64) {
-			rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, ?2, ?3, ?3, 'x', NULL
-				FROM event_deliveries WHERE tenant_id = 'acme' AND subscriber_key = ?1`, key, status, lease)
+			rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, $2, $3, $3, 'x', NULL
+				FROM event_deliveries WHERE tenant_id = 'acme' AND subscriber_key = $1`, key, status, lease)
 		}
 		ledger("live", "in_progress", nowMS-9_999) // may be taken over in a millisecond
 		ledger("over", "in_progress", nowMS-10_000)

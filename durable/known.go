@@ -74,9 +74,9 @@ func (d *Deliveries) Announce(ctx context.Context, start bool) error {
 		for _, s := range d.Registry.Registered() {
 			aliases, _ := json.Marshal(append([]string{}, s.Aliases...)) // strings always encode
 			if _, err := tx.ExecContext(ctx, `INSERT INTO loam_subscribers (key, pattern, queue, aliases, first_seen, last_seen)
-				VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (key) DO UPDATE SET pattern = excluded.pattern, queue = excluded.queue,
+				VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT (key) DO UPDATE SET pattern = excluded.pattern, queue = excluded.queue,
 				aliases = excluded.aliases, last_seen = excluded.last_seen,
-				retired_at = CASE WHEN ?6 THEN NULL ELSE loam_subscribers.retired_at END`,
+				retired_at = CASE WHEN $6 THEN NULL ELSE loam_subscribers.retired_at END`,
 				s.Key, s.Pattern, s.Queue, string(aliases), now, start); err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func (d *Deliveries) Announce(ctx context.Context, start bool) error {
 			return nil
 		}
 		for _, key := range d.Registry.Retired() {
-			if _, err := tx.ExecContext(ctx, `UPDATE loam_subscribers SET retired_at = ?2 WHERE key = ?1 AND retired_at IS NULL`, key, now); err != nil {
+			if _, err := tx.ExecContext(ctx, `UPDATE loam_subscribers SET retired_at = $2 WHERE key = $1 AND retired_at IS NULL`, key, now); err != nil {
 				return err
 			}
 		}

@@ -68,8 +68,8 @@ func (c *claim) markDone(ctx context.Context, tx *sql.Tx, now time.Time, ids []s
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = ?3, last_error = NULL,
-			next_attempt_at = NULL, unfinished = 0, updated_at = ?3
+	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $3, last_error = NULL,
+			next_attempt_at = NULL, unfinished = 0, updated_at = $3
 		WHERE `+database.ByID(1, 2)+` AND d.status = 'pending'
 		  AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
 		      AND p.handler = d.subscriber_key AND p.status = 'done')`,

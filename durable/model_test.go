@@ -50,7 +50,7 @@ func TestTheClaimReadsTheRowAgain(t *testing.T) {
 			{"it was delivered elsewhere", false, elsewhere},
 			{"it was parked", false, func(string) { rig.Exec(t, b.DB, `UPDATE event_deliveries SET status = 'dead'`) }},
 			{"it was put off", false, func(string) {
-				rig.Exec(t, b.DB, `UPDATE event_deliveries SET next_attempt_at = ?1`, database.At(r.Clock.Now().Add(time.Hour)))
+				rig.Exec(t, b.DB, `UPDATE event_deliveries SET next_attempt_at = $1`, database.At(r.Clock.Now().Add(time.Hour)))
 			}},
 			{"it was deleted", false, func(string) { rig.Exec(t, b.DB, `DELETE FROM event_deliveries`) }},
 			{"it was paused", false, func(string) {

@@ -93,7 +93,7 @@ func TestSuccessAfterAFailure(t *testing.T) {
 			t.Errorf("wake-ups %v are left", r.Wakeups.All())
 		}
 		var done int64
-		rig.Scan(t, db, `SELECT processed_at FROM processed_events WHERE status = 'done' AND tenant_id = 'acme' AND event_id = ?1
+		rig.Scan(t, db, `SELECT processed_at FROM processed_events WHERE status = 'done' AND tenant_id = 'acme' AND event_id = $1
 			AND handler = 'mailer'`, []any{e.ID}, &done)
 		if want := database.Millis(r.Clock.Now()); done != want {
 			t.Errorf("done at %d, want %d", done, want)
@@ -110,7 +110,7 @@ func TestAttemptsGoByTheRow(t *testing.T) {
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
 		r := rig.New(t, db)
 		meanwhile := 0
-		somebody := func() { rig.Exec(t, db, `UPDATE event_deliveries SET attempts = ?1`, meanwhile) }
+		somebody := func() { rig.Exec(t, db, `UPDATE event_deliveries SET attempts = $1`, meanwhile) }
 		r.Registry.RegisterFunc("mailer", "billing.", func(context.Context, events.Event) error {
 			somebody()
 			return errors.New("no")
@@ -138,8 +138,8 @@ func TestAttemptsGoByTheRow(t *testing.T) {
 func TestOutcomeOfARowThatIsGone(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]string{
-		"deleted": `DELETE FROM event_deliveries WHERE id = ?1`,
-		"parked":  `UPDATE event_deliveries SET status = 'dead' WHERE id = ?1`,
+		"deleted": `DELETE FROM event_deliveries WHERE id = $1`,
+		"parked":  `UPDATE event_deliveries SET status = 'dead' WHERE id = $1`,
 	} {
 		for result, err := range map[string]error{"success": nil, "failure": errors.New("no")} {
 			t.Run(what+" under a "+result, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOutcomeOfARowThatIsGone(t *testing.T) {
 					// A success stays done, so that no copy of the row runs it again; a failure leaves nothing.
 					want := map[bool]string{true: "done", false: ""}[err == nil]
 					var got string
-					rig.Scan(t, db, `SELECT coalesce(group_concat(status), '') FROM processed_events WHERE event_id = ?1`, []any{e.ID}, &got)
+					rig.Scan(t, db, `SELECT coalesce(group_concat(status), '') FROM processed_events WHERE event_id = $1`, []any{e.ID}, &got)
 					if got != want {
 						t.Errorf("the ledger says %q, want %q", got, want)
 					}

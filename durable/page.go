@@ -93,7 +93,7 @@ func (d *Deliveries) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if q.Status == Dead {
 		p, err = d.deadPage(ctx, t, q)
 	} else {
-		p.Rows, err = d.listed(ctx, `status = 'pending' ORDER BY next_attempt_at, id LIMIT ?2`, t, defaultTo(q.Limit, SampleSize))
+		p.Rows, err = d.listed(ctx, `status = 'pending' ORDER BY next_attempt_at, id LIMIT $2`, t, defaultTo(q.Limit, SampleSize))
 	}
 	if err != nil {
 		return Page{}, fmt.Errorf("list deliveries: %w", database.Explain(err))
@@ -103,9 +103,9 @@ func (d *Deliveries) Page(ctx context.Context, q PageQuery) (Page, error) {
 
 func (d *Deliveries) deadPage(ctx context.Context, t string, q PageQuery) (Page, error) {
 	const (
-		first = `status = 'dead' ORDER BY updated_at DESC, id DESC LIMIT ?2`
-		older = `status = 'dead' AND (updated_at, id) < (?3, ?4) ORDER BY updated_at DESC, id DESC LIMIT ?2`
-		newer = `status = 'dead' AND (updated_at, id) > (?3, ?4) ORDER BY updated_at, id LIMIT ?2`
+		first = `status = 'dead' ORDER BY updated_at DESC, id DESC LIMIT $2`
+		older = `status = 'dead' AND (updated_at, id) < ($3, $4) ORDER BY updated_at DESC, id DESC LIMIT $2`
+		newer = `status = 'dead' AND (updated_at, id) > ($3, $4) ORDER BY updated_at, id LIMIT $2`
 	)
 	limit := defaultTo(q.Limit, PageSize)
 	query, from, back := first, Place{}, false
@@ -142,16 +142,16 @@ func (d *Deliveries) deadPage(ctx context.Context, t string, q PageQuery) (Page,
 	if back {
 		behind, flag = older, &p.Older
 	}
-	err = d.DB.Read().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM event_deliveries WHERE tenant_id = ?1 AND `+behind+`)`,
+	err = d.DB.Read().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND `+behind+`)`,
 		t, 1, from.At, from.ID).Scan(flag)
 	return p, err
 }
 
-// listed reads rows of the tenant ?1 that meet the condition, in its order.
+// listed reads rows of the tenant $1 that meet the condition, in its order.
 func (d *Deliveries) listed(ctx context.Context, where string, args ...any) ([]Listed, error) {
 	rows, err := d.DB.Read().QueryContext(ctx, fmt.Sprintf(`SELECT id, event_id, subscriber_key, event_name, status, attempts,
 		coalesce(substr(last_error, 1, %d), ''), coalesce(length(last_error), 0), next_attempt_at, updated_at
-		FROM event_deliveries WHERE tenant_id = ?1 AND %s`, ListedErrorChars, where), args...)
+		FROM event_deliveries WHERE tenant_id = $1 AND %s`, ListedErrorChars, where), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (d *Deliveries) Counts(ctx context.Context) (Counts, error) {
 	if err != nil {
 		return Counts{}, err
 	}
-	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = ?1 AND status = '%s' LIMIT ?2))`
+	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND status = '%s' LIMIT $2))`
 	var c Counts
 	err = d.DB.Read().QueryRowContext(ctx, fmt.Sprintf(`SELECT `+count+`, `+count, Dead, Pending), t, CountLimit+1).Scan(&c.Dead, &c.Pending)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 // fill puts n rows of a state into a tenant, ids "PREFIX-000001" and up, the last change of each at(n).
 func fill(r *rig.Rig, tenantID, prefix string, status durable.Status, n int, at string) {
 	r.T.Helper()
-	rig.Exec(r.T, r.DB, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?5)
+	rig.Exec(r.T, r.DB, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $5)
 		INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, last_error, delivered_at,
 			next_attempt_at, created_at, updated_at)
-		SELECT printf('%%s-%%06d', ?2, i), ?1, printf('%%s-%%06d', ?2, i), 'mailer', 'billing.invoice.paid', 'loam', '{}', ?3,
-			'*errors.errorString: no', iif(?3 = 'delivered', ?4, NULL), iif(?3 = 'pending' AND i %% 3 > 0, %[1]s, NULL), ?4, %[1]s FROM n`, at),
+		SELECT printf('%%s-%%06d', $2, i), $1, printf('%%s-%%06d', $2, i), 'mailer', 'billing.invoice.paid', 'loam', '{}', $3,
+			'*errors.errorString: no', iif($3 = 'delivered', $4, NULL), iif($3 = 'pending' AND i %% 3 > 0, %[1]s, NULL), $4, %[1]s FROM n`, at),
 		tenantID, prefix, status, database.At(r.Clock.Now()), n)
 }
 
@@ -45,8 +45,8 @@ func TestDeadPages(t *testing.T) {
 		db, _ := dbtest.Open(t)
 		r := rig.New(t, db)
 		ctx := r.Ctx("acme")
-		fill(r, "acme", "d", durable.Dead, 105, "?4")
-		fill(r, "globex", "g", durable.Dead, 10, "?4")
+		fill(r, "acme", "d", durable.Dead, 105, "$4")
+		fill(r, "globex", "g", durable.Dead, 10, "$4")
 		if between {
 			r.Clock.Add(time.Second)
 		}
@@ -77,7 +77,7 @@ func TestDeadPages(t *testing.T) {
 					}
 					redelivered[id] = true
 				}
-				fill(r, "acme", fmt.Sprintf("new%d", len(pages)), durable.Dead, 7, "?4")
+				fill(r, "acme", fmt.Sprintf("new%d", len(pages)), durable.Dead, 7, "$4")
 			}
 		}
 		for i := 1; i <= 105; i++ {
@@ -109,8 +109,8 @@ func TestPendingPage(t *testing.T) {
 	t.Parallel()
 	db, _ := dbtest.Open(t)
 	r := rig.New(t, db)
-	fill(r, "acme", "p", durable.Pending, 120, "strftime('%Y-%m-%d %H:%M:%S.000000', ?4, (200 - i) || ' seconds')")
-	fill(r, "globex", "g", durable.Pending, 1, "?4")
+	fill(r, "acme", "p", durable.Pending, 120, "strftime('%Y-%m-%d %H:%M:%S.000000', $4, (200 - i) || ' seconds')")
+	fill(r, "globex", "g", durable.Pending, 1, "$4")
 	p, err := r.Deliveries.Page(r.Ctx("acme"), durable.PageQuery{Status: durable.Pending})
 	if err != nil || len(p.Rows) != durable.SampleSize || p.Newer || p.Older {
 		t.Fatalf("%d rows, %v", len(p.Rows), err)
@@ -122,7 +122,7 @@ func TestPendingPage(t *testing.T) {
 		}
 		last = row.NextAttemptAt.Time
 	}
-	rig.Exec(t, db, `UPDATE event_deliveries SET last_error = ?1, next_attempt_at = NULL WHERE id = 'p-000001'`, strings.Repeat("ä", 700))
+	rig.Exec(t, db, `UPDATE event_deliveries SET last_error = $1, next_attempt_at = NULL WHERE id = 'p-000001'`, strings.Repeat("ä", 700))
 	if p, err = r.Deliveries.Page(r.Ctx("acme"), durable.PageQuery{Status: durable.Pending, Limit: 1}); err != nil ||
 		p.Rows[0].Error != strings.Repeat("ä", 600) || p.Rows[0].ErrorChars != 700 {
 		t.Errorf("%+v, %v", p, err)
@@ -154,7 +154,7 @@ func TestRedeliverSeen(t *testing.T) {
 	t.Parallel()
 	db, _ := dbtest.Open(t)
 	r := rig.New(t, db)
-	fill(r, "acme", "d", durable.Dead, 1, "?4")
+	fill(r, "acme", "d", durable.Dead, 1, "$4")
 	seen := database.At(r.Clock.Now())
 	for _, other := range []database.Time{{}, database.At(seen.Add(time.Microsecond)), database.At(seen.Add(-time.Microsecond))} {
 		if err := r.Deliveries.RedeliverSeen(r.Ctx("acme"), "d-000001", other); !errors.Is(err, durable.ErrChanged) {

@@ -59,10 +59,10 @@ func fillMany(t *testing.T, r *rig.Rig) {
 		INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, created_at, updated_at, delivered_at)
 		SELECT printf('0190b8a2-0000-7000-8000-%012d', i), CASE WHEN i % 2 = 0 THEN 'acme' ELSE 'tenant' || (i % 20) END,
 			printf('0190b8a2-0000-7000-9000-%012d', i / 3), 'key' || (i % 3), 'billing.invoice.paid', 'loam', '{}',
-			CASE WHEN i % 10 < 2 THEN 'pending' WHEN i % 10 = 2 THEN 'dead' ELSE 'delivered' END, ?1, ?1, ?1 FROM n`,
+			CASE WHEN i % 10 < 2 THEN 'pending' WHEN i % 10 = 2 THEN 'dead' ELSE 'delivered' END, $1, $1, $1 FROM n`,
 		database.At(r.Clock.Now().Add(-time.Hour)))
 	rig.Exec(t, r.DB, `INSERT INTO processed_events
-		SELECT tenant_id, event_id, subscriber_key, CASE WHEN status = 'pending' THEN 'in_progress' ELSE 'done' END, ?1, ?1, 'x', ?1
+		SELECT tenant_id, event_id, subscriber_key, CASE WHEN status = 'pending' THEN 'in_progress' ELSE 'done' END, $1, $1, 'x', $1
 		FROM event_deliveries WHERE status <> 'dead' AND (status <> 'pending' OR abs(random()) % 10 = 0)`, r.Clock.Now().UnixMilli())
 	rig.Exec(t, r.DB, `INSERT INTO loam_pauses VALUES ('acme', 'key1', '2026-01-01')`)
 	rig.Exec(t, r.DB, `ANALYZE`)
@@ -144,7 +144,7 @@ func work(t *testing.T, r, p *rig.Rig, faults *dbtest.Faults) *recorder {
 	find(held)
 	crash(t, p, ids[0])
 	crash(t, p, ids[1])
-	rig.Exec(t, r.DB, `DELETE FROM event_deliveries WHERE id = ?1`, ids[1])
+	rig.Exec(t, r.DB, `DELETE FROM event_deliveries WHERE id = $1`, ids[1])
 	r.Clock.Add(time.Hour)
 	_, err := p.Sweeper.LostClaims(t.Context())
 	check(err)
@@ -155,7 +155,7 @@ func work(t *testing.T, r, p *rig.Rig, faults *dbtest.Faults) *recorder {
 	return rec
 }
 
-var parameter = regexp.MustCompile(`\?(\d+)`)
+var parameter = regexp.MustCompile(`\$(\d+)`)
 
 // plan is how SQLite would do a statement.
 func plan(t *testing.T, db *database.DB, text string) []string {
@@ -190,7 +190,7 @@ func plan(t *testing.T, db *database.DB, text string) []string {
 
 var (
 	byID   = regexp.MustCompile(`\bid (= |IN )`)
-	scoped = regexp.MustCompile(`tenant_id = (\?1|'acme')|\(tenant_id, event_id, handler`)
+	scoped = regexp.MustCompile(`tenant_id = (\$1|'acme')|\(tenant_id, event_id, handler`)
 )
 
 // contract: S-01, T-03. On a filled database no statement of the hot paths reads more of the two tables than it needs: one by
@@ -206,9 +206,9 @@ func TestPlans(t *testing.T) {
 		for _, part := range []string{ // what must have been seen
 			"INSERT INTO event_deliveries", "original_payload", "ORDER BY d.id", "INSERT INTO processed_events",
 			"AS d SET runs", "SELECT id, tenant_id", "LEFT JOIN processed_events", "AS d SET status = 'delivered'", "SET status = 'delivered'",
-			"SET attempts", "SET status = ?3", "SET status = 'dead'", "SET status = 'pending', attempts = 0",
+			"SET attempts", "SET status = $3", "SET status = 'dead'", "SET status = 'pending', attempts = 0",
 			"handler) IN", "SET status = 'done'", "status = 'done' AND started_at", "handler, started_at, owner) IN",
-			"SELECT count(*) FROM processed_events", "ORDER BY lease_until", "lease_until <= ?6", "json_each(?2) AS j CROSS JOIN", "LIMIT ?6",
+			"SELECT count(*) FROM processed_events", "ORDER BY lease_until", "lease_until <= $6", "json_each($2) AS j CROSS JOIN", "LIMIT $6",
 		} {
 			if len(rec.texts(part)) == 0 {
 				t.Errorf("no statement with %q was seen", part)

@@ -163,7 +163,7 @@ func claimOf(t *testing.T, db *database.DB, row durable.EventDelivery) ledgerRow
 	var l ledgerRow
 	rig.Scan(t, db, `SELECT coalesce(max(status), ''), coalesce(max(owner), ''), coalesce(max(started_at), 0),
 			coalesce(max(lease_until), 0), coalesce(max(processed_at), 0)
-		FROM processed_events WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3`,
+		FROM processed_events WHERE tenant_id = $1 AND event_id = $2 AND handler = $3`,
 		[]any{row.TenantID, row.EventID, row.SubscriberKey}, &l.Status, &l.Owner, &l.Started, &l.Lease, &l.Ended)
 	return l
 }

@@ -45,7 +45,7 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 	}
 	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := EventDelivery{ID: id, TenantID: t}
-		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key, status FROM event_deliveries WHERE tenant_id = ?1 AND id = ?2`,
+		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key, status FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
 			t, id).Scan(&row.EventID, &row.SubscriberKey, &row.Status)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
@@ -57,8 +57,8 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 			return err
 		}
 		n, err := affected(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'pending', attempts = 0, unfinished = 0,
-			next_attempt_at = NULL, last_error = NULL, delivered_at = NULL, discarded_at = NULL, updated_at = ?3
-			WHERE tenant_id = ?1 AND id = ?2 AND status = 'dead' AND updated_at = coalesce(?4, updated_at)`,
+			next_attempt_at = NULL, last_error = NULL, delivered_at = NULL, discarded_at = NULL, updated_at = $3
+			WHERE tenant_id = $1 AND id = $2 AND status = 'dead' AND updated_at = coalesce($4, updated_at)`,
 			t, id, database.At(d.Now()), seen))
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ func deadRow(t *testing.T, r *rig.Rig) durable.EventDelivery {
 	t.Helper()
 	r.Publish("acme", paid, events.Payload{"invoice_id": 7})
 	r.Work()
-	rig.Exec(t, r.DB, `UPDATE event_deliveries SET attempts = 5, unfinished = 3, next_attempt_at = ?1, delivered_at = ?1, discarded_at = ?1
+	rig.Exec(t, r.DB, `UPDATE event_deliveries SET attempts = 5, unfinished = 3, next_attempt_at = $1, delivered_at = $1, discarded_at = $1
 		WHERE status = 'dead'`, database.At(r.Clock.Now().Add(time.Hour)))
 	return r.Rows("acme")[len(r.Rows("acme"))-1]
 }
@@ -43,7 +43,7 @@ func TestRedeliver(t *testing.T) {
 			calls, result = 0, errors.New("no")
 			old := deadRow(t, r)
 			if ledger != "" {
-				rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', ?1, 'mailer', ?2, ?3, ?3 + 60000, 'somebody', ?3)`,
+				rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', $2, $3, $3 + 60000, 'somebody', $3)`,
 					old.EventID, ledger, r.Clock.Now().UnixMilli())
 			}
 			r.Clock.Add(time.Hour)
@@ -62,7 +62,7 @@ func TestRedeliver(t *testing.T) {
 				t.Errorf("ledger %q: redelivered\n%+v, want\n%+v", ledger, row, want)
 			}
 			var discarded sql.NullString
-			rig.Scan(t, db, `SELECT discarded_at FROM event_deliveries WHERE id = ?1`, []any{row.ID}, &discarded)
+			rig.Scan(t, db, `SELECT discarded_at FROM event_deliveries WHERE id = $1`, []any{row.ID}, &discarded)
 			if discarded.Valid || claimOf(t, db, row).Status != "" || len(row.History()) != 1 {
 				t.Errorf("ledger %q: discarded at %v, ledger %+v, history %v", ledger, discarded, claimOf(t, db, row), row.History())
 			}

@@ -241,14 +241,14 @@ func TestHandlerIsFoundByTheKeyAlone(t *testing.T) {
 
 		one.Publish("acme", "billing.invoice.paid", nil)
 		id := one.Row("acme", "mailer").ID
-		rig.Exec(t, db, `UPDATE event_deliveries SET event_name = 'shop.order.placed', queue = 'nowhere' WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET event_name = 'shop.order.placed', queue = 'nowhere' WHERE id = $1`, id)
 		if err := two.Deliveries.Deliver(two.Ctx("acme"), id); err != nil {
 			t.Fatal(err)
 		}
 
 		one.Publish("acme", "billing.invoice.paid", nil)
 		id = one.Rows("acme")[1].ID
-		rig.Exec(t, db, `UPDATE event_deliveries SET subscriber_key = 'audit' WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET subscriber_key = 'audit' WHERE id = $1`, id)
 		if err := one.Deliveries.Deliver(one.Ctx("acme"), id); err != nil {
 			t.Fatal(err)
 		}

@@ -32,8 +32,8 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 			if err != nil || len(ids) == 0 {
 				return err
 			}
-			n, err = affected(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'dead', last_error = ?3, next_attempt_at = NULL,
-				unfinished = 0, updated_at = ?4 WHERE `+database.ByID(1, 2)+` AND status = 'pending'`,
+			n, err = affected(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'dead', last_error = $3, next_attempt_at = NULL,
+				unfinished = 0, updated_at = $4 WHERE `+database.ByID(1, 2)+` AND status = 'pending'`,
 				t, database.List(ids), RemovedReason, database.At(d.Now())))
 			return err
 		})
@@ -51,7 +51,7 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 // forgetPending deletes the ledger rows of some pending rows, in their order, and returns the rows' ids.
 func (d *Deliveries) forgetPending(ctx context.Context, tx *sql.Tx, t string) ([]string, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, event_id, subscriber_key FROM event_deliveries
-		WHERE tenant_id = ?1 AND status = 'pending' ORDER BY event_id, subscriber_key LIMIT ?2`, t, removeBatch)
+		WHERE tenant_id = $1 AND status = 'pending' ORDER BY event_id, subscriber_key LIMIT $2`, t, removeBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +81,10 @@ func (d *Deliveries) forgetPending(ctx context.Context, tx *sql.Tx, t string) ([
 // tenants, and reads one index entry for each.
 func (d *Deliveries) TenantsPending(ctx context.Context, after string, limit int) ([]string, error) {
 	rows, err := d.DB.Own().QueryContext(ctx, `WITH RECURSIVE t (id) AS (
-			SELECT min(tenant_id) FROM event_deliveries WHERE status = 'pending' AND tenant_id > ?1
+			SELECT min(tenant_id) FROM event_deliveries WHERE status = 'pending' AND tenant_id > $1
 			UNION ALL
 			SELECT (SELECT min(tenant_id) FROM event_deliveries WHERE status = 'pending' AND tenant_id > t.id) FROM t WHERE t.id IS NOT NULL
-		) SELECT id FROM t WHERE id IS NOT NULL LIMIT ?2`, after, limit)
+		) SELECT id FROM t WHERE id IS NOT NULL LIMIT $2`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list tenants with pending deliveries: %w", database.Explain(err))
 	}

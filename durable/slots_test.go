@@ -178,7 +178,7 @@ func TestASlotIsARunningHandler(t *testing.T) {
 		h := newHeld(t)
 		r.Registry.Register("mailer", paid, h)
 		ids := publishMany(r, 3, paid, "mailer")
-		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = ?1 WHERE id = ?2`, database.At(r.Clock.Now().Add(time.Hour)), ids[0])
+		rig.Exec(t, db, `UPDATE event_deliveries SET next_attempt_at = $1 WHERE id = $2`, database.At(r.Clock.Now().Add(time.Hour)), ids[0])
 		one := background(r, ids[:2]...)
 		within(t, h.started, "the run of the row that is due")
 		two := background(r, ids[2])
@@ -202,7 +202,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 		r.Registry.RegisterFunc("mailer", paid, func(ctx context.Context, e events.Event) error { return handle(ctx, e) })
 		ids := publishMany(r, 8, paid, "mailer")
 		broken := errors.New("the database is away")
-		set := func(id, what string) { rig.Exec(t, db, `UPDATE event_deliveries SET `+what+` WHERE id = ?1`, id) }
+		set := func(id, what string) { rig.Exec(t, db, `UPDATE event_deliveries SET `+what+` WHERE id = $1`, id) }
 		for i, prepare := range []func(id string){
 			func(id string) { set(id, `next_attempt_at = '9999-01-01 00:00:00.000000'`) },
 			func(id string) { set(id, `subscriber_key = 'unknown'`) },

@@ -150,7 +150,7 @@ func TestSpanOfWhatDoesNotRun(t *testing.T) {
 		id = other.Row("globex", "mailer").ID
 		deliver(other, "globex", id)
 		wantSpans("a run", other, 1)
-		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'pending', delivered_at = NULL WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'pending', delivered_at = NULL WHERE id = $1`, id)
 		deliver(other, "globex", id)
 		if row := other.Row("globex", "mailer"); row.Status != durable.Delivered || row.Runs != 1 {
 			t.Errorf("done in the ledger, the row is %+v", row)
@@ -159,7 +159,7 @@ func TestSpanOfWhatDoesNotRun(t *testing.T) {
 		wantCount(t, other, 1, "loam.skipped", "done")
 		wantCount(t, other, 1, "loam.deliveries.delivered")
 
-		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'pending', subscriber_key = 'gone.key' WHERE id = ?1`, id)
+		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'pending', subscriber_key = 'gone.key' WHERE id = $1`, id)
 		deliver(other, "globex", id)
 		wantSpans("unknown key", other, 2)
 		wantSpan(t, other.Spans.Ended()[1], "gone.key", "billing.invoice.paid", `no registered subscriber "gone.key"`)

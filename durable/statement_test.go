@@ -85,7 +85,7 @@ func TestEachStatementHoldsItsConditions(t *testing.T) {
 					_, err1 := tx.ExecContext(ctx, `DELETE FROM processed_events`)
 					_, err2 := tx.ExecContext(ctx, `INSERT INTO loam_pauses VALUES ('acme', 'paused', '2026-01-01')`)
 					if tc.ledger != "" {
-						_, err := tx.ExecContext(ctx, `INSERT INTO processed_events VALUES ('acme', ?1, 'mailer', ?2, ?3, ?3, ?4, ?3)`,
+						_, err := tx.ExecContext(ctx, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', $2, $3, $3, $4, $3)`,
 							row.EventID, tc.ledger, ms+tc.lease, tc.owner)
 						err1 = errors.Join(err1, err)
 					}

@@ -43,7 +43,7 @@ func TestLostClaimBehindZombie(t *testing.T) {
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
 		r := rig.New(t, db)
 		e := zombie(t, r)
-		rig.Exec(t, db, `UPDATE processed_events SET owner = 'other', started_at = 5, lease_until = 6 WHERE event_id = ?1`, e.ID)
+		rig.Exec(t, db, `UPDATE processed_events SET owner = 'other', started_at = 5, lease_until = 6 WHERE event_id = $1`, e.ID)
 		if n, err := r.Sweeper.LostClaims(t.Context()); n != 1 || err != nil {
 			t.Fatalf("before the renewal: %d lost claims, %v", n, err)
 		}
@@ -160,7 +160,7 @@ func TestRenewalOfTheOthers(t *testing.T) {
 		synctest.Wait()
 
 		time.Sleep(30 * time.Second)
-		rig.Exec(t, db, `DELETE FROM processed_events WHERE event_id = ?1`, rows[0].EventID)
+		rig.Exec(t, db, `DELETE FROM processed_events WHERE event_id = $1`, rows[0].EventID)
 		failed := errors.New("read failed")
 		faults.Before(func(op dbtest.Op) error {
 			if strings.Contains(op.SQL, "SELECT count(*) FROM processed_events") {

@@ -71,7 +71,7 @@ func TestOneJobForAQueue(t *testing.T) {
 			"loam": `{"tenant_id":"acme","delivery_ids":["` + rows[0].ID + `","` + rows[1].ID + `","` + rows[2].ID + `"]}`,
 			"slow": `{"tenant_id":"acme","delivery_ids":["` + rows[3].ID + `"]}`,
 		} {
-			if n := count(t, db, `kind = 'loam_event_delivery' AND state = 'available' AND queue = ?1 AND json(args) = ?2`, queue, want); n != 1 {
+			if n := count(t, db, `kind = 'loam_event_delivery' AND state = 'available' AND queue = $1 AND json(args) = $2`, queue, want); n != 1 {
 				t.Errorf("%d jobs in %s with %s", n, queue, want)
 			}
 		}

@@ -65,7 +65,7 @@ func TestFullSweepGoesOn(t *testing.T) {
 		until(t, "swept", func() bool { return s.ended() >= 2 }) // both passes of a start found it full
 		until(t, "through", func() bool { return count(t, db, isSweep+` AND state IN ('available', 'running')`) == 0 })
 		checkFollowUp(t, db, before, first)
-		if n := count(t, db, isSweep+` AND queue <> ?1`, durable.MaintenanceQueue); n != 0 {
+		if n := count(t, db, isSweep+` AND queue <> $1`, durable.MaintenanceQueue); n != 0 {
 			t.Errorf("%d sweeps are in other queues", n)
 		}
 
@@ -100,7 +100,7 @@ func TestFullSweepWaitsForTheBacklog(t *testing.T) {
 			backlog(t, db, c.waiting)
 			place := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: "2026-01-02 03:04:05.000006", ID: "d500"}}
 			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue) VALUES
-				(jsonb('{"tenant_id":"acme","after":{"due":"2026-01-02 03:04:05.000006","id":"d500"}}'), ?1, 1, ?2)`, sweepKind, durable.MaintenanceQueue)
+				(jsonb('{"tenant_id":"acme","after":{"due":"2026-01-02 03:04:05.000006","id":"d500"}}'), $1, 1, $2)`, sweepKind, durable.MaintenanceQueue)
 			s := &sweeper{}
 			j, _ := newJobs(t, db)
 			before := time.Now()
@@ -131,9 +131,9 @@ func backlog(t *testing.T, db *database.DB, waiting int) {
 		n               int
 		state, finality string
 	}{{waiting, "available", "NULL"}, {10, "scheduled", "NULL"}, {10, "running", "NULL"}, {10, "completed", "CURRENT_TIMESTAMP"}} {
-		rig.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+		rig.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
 			INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at, attempted_at, scheduled_at)
-			SELECT jsonb('{}'), 'loam_event_delivery', 25, 'nobody_works_it', ?2, `+c.finality+`, CURRENT_TIMESTAMP, '2030-01-01 00:00:00.000' FROM n`,
+			SELECT jsonb('{}'), 'loam_event_delivery', 25, 'nobody_works_it', $2, `+c.finality+`, CURRENT_TIMESTAMP, '2030-01-01 00:00:00.000' FROM n`,
 			c.n, c.state)
 	}
 }

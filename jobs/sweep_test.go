@@ -105,7 +105,7 @@ func TestSweepIsPeriodic(t *testing.T) {
 		if first := passes[0].begun.Sub(before); first > 20*time.Second {
 			t.Errorf("the first pass came after %v", first)
 		}
-		if n := count(t, db, `kind NOT IN (?1, 'loam_event_delivery')`, sweepKind); n > 0 || sweep.Key != sweepKind {
+		if n := count(t, db, `kind NOT IN ($1, 'loam_event_delivery')`, sweepKind); n > 0 || sweep.Key != sweepKind {
 			t.Errorf("%d jobs are of another kind; sweep.Key is %s", n, sweep.Key)
 		}
 	})
@@ -120,7 +120,7 @@ func TestEveryStartSweeps(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
 		later := time.Now().Add(time.Hour).UTC().Format("2006-01-02 15:04:05.000")
-		rig.Exec(t, db, `INSERT INTO river_leader (elected_at, expires_at, leader_id) VALUES (?1, ?1, 'killed')`, later)
+		rig.Exec(t, db, `INSERT INTO river_leader (elected_at, expires_at, leader_id) VALUES ($1, $1, 'killed')`, later)
 		for restart := range 5 {
 			j, _ := newJobs(t, db)
 			s := &sweeper{}
@@ -157,9 +157,9 @@ func TestSweepsDoNotPileUp(t *testing.T) {
 		var last int64
 		rig.Scan(t, db, `SELECT max(id) FROM river_job`, nil, &last)
 		close(release)
-		until(t, "done with those that waited", func() bool { return count(t, db, isSweep+` AND id <= ?1 AND state <> 'completed'`, last) == 0 })
+		until(t, "done with those that waited", func() bool { return count(t, db, isSweep+` AND id <= $1 AND state <> 'completed'`, last) == 0 })
 		passes, _, _ := s.seen()
-		if made, later := len(passes)-3, count(t, db, isSweep+` AND id > ?1`, last); made > later {
+		if made, later := len(passes)-3, count(t, db, isSweep+` AND id > $1`, last); made > later {
 			t.Errorf("%d passes after the long one, with %d periods over since", made, later)
 		}
 		until(t, "going on", func() bool { return s.ended() >= 5 })

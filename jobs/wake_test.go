@@ -142,7 +142,7 @@ func TestAJobThatNamesNothing(t *testing.T) {
 			`{}`, `{"tenant_id":"acme"}`, `{"tenant_id":"acme","delivery_ids":[]}`, `{"delivery_ids":["d1"]}`,
 			`{"tenant_id":"acme","delivery_ids":["known"],"later":{"more":1}}`,
 		} {
-			rig.Exec(t, db, `INSERT INTO river_job (id, args, kind, max_attempts, queue) VALUES (?1, jsonb(?2), 'loam_event_delivery', 25, 'loam')`,
+			rig.Exec(t, db, `INSERT INTO river_job (id, args, kind, max_attempts, queue) VALUES ($1, jsonb($2), 'loam_event_delivery', 25, 'loam')`,
 				i+1, args)
 		}
 		j, _ := newJobs(t, db)
@@ -170,12 +170,12 @@ func TestWhenDeliverFails(t *testing.T) {
 			rig.Exec(t, db, `DELETE FROM river_job`)
 			history := "[" + strings.TrimSuffix(strings.Repeat(`{"at":"2026-01-01T00:00:00Z","attempt":1,"error":"x","trace":""},`, errorsBefore), ",") + "]"
 			rig.Exec(t, db, `INSERT INTO river_job (args, attempt, errors, kind, max_attempts, queue)
-				VALUES (jsonb('{"tenant_id":"acme","delivery_ids":["d1"]}'), ?1, jsonb(?2), 'loam_event_delivery', 25, 'loam')`, errorsBefore, history)
+				VALUES (jsonb('{"tenant_id":"acme","delivery_ids":["d1"]}'), $1, jsonb($2), 'loam_event_delivery', 25, 'loam')`, errorsBefore, history)
 			j, _ := newJobs(t, db)
 			d := &deliverer{answers: []error{away}}
 			before := time.Now()
 			start(t, j, jobs.Work{Deliveries: d})
-			const failed = `kind = 'loam_event_delivery' AND json_array_length(errors) = ?1`
+			const failed = `kind = 'loam_event_delivery' AND json_array_length(errors) = $1`
 			until(t, "failed", func() bool { return count(t, db, failed, errorsBefore+1) == 1 })
 			after := time.Now()
 			stop(t, j)

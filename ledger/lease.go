@@ -21,9 +21,9 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 		return nil, err
 	}
 	rows, err := tx.QueryContext(ctx, `
-		UPDATE processed_events SET lease_until = ?1
+		UPDATE processed_events SET lease_until = $1
 		 WHERE status = 'in_progress' AND (tenant_id, event_id, handler, started_at, owner) IN
-		       (SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?2))
+		       (SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($2))
 		RETURNING tenant_id, event_id, handler, started_at, owner`,
 		database.Millis(now)+l.Lease.Milliseconds(), string(mine))
 	return scanClaims(rows, err)
@@ -33,7 +33,7 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, error) {
 	var n int
 	err := db.Own().QueryRowContext(ctx, `SELECT count(*) FROM processed_events
-		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'in_progress' AND started_at = ?4 AND owner = ?5`,
+		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status = 'in_progress' AND started_at = $4 AND owner = $5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner).Scan(&n)
 	return n > 0, err
 }
@@ -41,14 +41,14 @@ func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, erro
 // Lost returns at most limit claims that may be taken over: their owners have not renewed them. It crosses tenants.
 func (l *Ledger) Lost(ctx context.Context, db *database.DB, now time.Time, limit int) ([]Claim, error) {
 	rows, err := db.Own().QueryContext(ctx, `SELECT tenant_id, event_id, handler, started_at, owner FROM processed_events
-		WHERE status = 'in_progress' AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2`, l.takeover(now), limit)
+		WHERE status = 'in_progress' AND lease_until <= $1 ORDER BY lease_until LIMIT $2`, l.takeover(now), limit)
 	return scanClaims(rows, err)
 }
 
 // Drop deletes a claim that may be taken over, and whose delivery is gone.
 func (l *Ledger) Drop(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3
-		AND status = 'in_progress' AND started_at = ?4 AND owner = ?5 AND lease_until <= ?6`,
+	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = $1 AND event_id = $2 AND handler = $3
+		AND status = 'in_progress' AND started_at = $4 AND owner = $5 AND lease_until <= $6`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner, l.takeover(now))
 	return err
 }

@@ -48,7 +48,7 @@ type Ledger struct {
 	Margin time.Duration
 }
 
-// Candidates is a SELECT of tenant_id, event_id, handler with parameters numbered from ?1.
+// Candidates is a SELECT of tenant_id, event_id, handler with parameters numbered from $1.
 type Candidates struct {
 	SQL  string
 	Args []any
@@ -60,11 +60,11 @@ func (l *Ledger) Claim(ctx context.Context, tx *sql.Tx, now time.Time, owner str
 	n, ms := len(c.Args), database.Millis(now)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`
 		INSERT INTO processed_events (tenant_id, event_id, handler, status, started_at, lease_until, owner)
-		SELECT tenant_id, event_id, handler, 'in_progress', ?%d, ?%d, ?%d FROM (%s) WHERE true ORDER BY event_id, handler
+		SELECT tenant_id, event_id, handler, 'in_progress', $%d, $%d, $%d FROM (%s) WHERE true ORDER BY event_id, handler
 		ON CONFLICT (tenant_id, event_id, handler) DO UPDATE
 		   SET started_at = excluded.started_at, lease_until = excluded.lease_until, owner = excluded.owner
 		 WHERE processed_events.status = 'in_progress'
-		   AND (processed_events.lease_until <= ?%d OR processed_events.owner = excluded.owner)
+		   AND (processed_events.lease_until <= $%d OR processed_events.owner = excluded.owner)
 		RETURNING tenant_id, event_id, handler, started_at, owner`, n+1, n+2, n+3, c.SQL, n+4),
 		append(c.Args[:n:n], ms, ms+l.Lease.Milliseconds(), owner, l.takeover(now))...)
 	return scanClaims(rows, err)
@@ -75,8 +75,8 @@ func (l *Ledger) Claim(ctx context.Context, tx *sql.Tx, now time.Time, owner str
 func (l *Ledger) Reclaim(ctx context.Context, tx *sql.Tx, now time.Time, owner string, c Candidates) ([]Claim, error) {
 	n := len(c.Args)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`
-		UPDATE processed_events SET lease_until = ?%d
-		 WHERE (tenant_id, event_id, handler) IN (%s) AND status = 'in_progress' AND owner = ?%d
+		UPDATE processed_events SET lease_until = $%d
+		 WHERE (tenant_id, event_id, handler) IN (%s) AND status = 'in_progress' AND owner = $%d
 		RETURNING tenant_id, event_id, handler, started_at, owner`, n+1, c.SQL, n+2),
 		append(c.Args[:n:n], database.Millis(now)+l.Lease.Milliseconds(), owner)...)
 	return scanClaims(rows, err)
@@ -84,8 +84,8 @@ func (l *Ledger) Reclaim(ctx context.Context, tx *sql.Tx, now time.Time, owner s
 
 // Done marks the claim's event as done by its handler. It reports false, and changes nothing, if the claim is not held.
 func (l *Ledger) Done(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) (bool, error) {
-	return changed(tx.ExecContext(ctx, `UPDATE processed_events SET status = 'done', processed_at = ?6
-		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'in_progress' AND started_at = ?4 AND owner = ?5`,
+	return changed(tx.ExecContext(ctx, `UPDATE processed_events SET status = 'done', processed_at = $6
+		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status = 'in_progress' AND started_at = $4 AND owner = $5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner, database.Millis(now)))
 }
 
@@ -93,7 +93,7 @@ func (l *Ledger) Done(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) (
 func (l *Ledger) DoneBy(ctx context.Context, tx *sql.Tx, c Claim) (bool, error) {
 	var n int
 	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM processed_events
-		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'done' AND started_at = ?4 AND owner = ?5`,
+		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status = 'done' AND started_at = $4 AND owner = $5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner).Scan(&n)
 	return n > 0, err
 }
@@ -101,14 +101,14 @@ func (l *Ledger) DoneBy(ctx context.Context, tx *sql.Tx, c Claim) (bool, error) 
 // Release deletes the claim. It reports false, and changes nothing, if the claim is not held.
 func (l *Ledger) Release(ctx context.Context, tx *sql.Tx, c Claim) (bool, error) {
 	return changed(tx.ExecContext(ctx, `DELETE FROM processed_events
-		WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3 AND status = 'in_progress' AND started_at = ?4 AND owner = ?5`,
+		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status = 'in_progress' AND started_at = $4 AND owner = $5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner))
 }
 
 // Forget deletes the row whatever it says: for an operator's decision about the delivery. An owner there may be has lost
 // its token.
 func (l *Ledger) Forget(ctx context.Context, tx *sql.Tx, k Key) error {
-	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = ?1 AND event_id = ?2 AND handler = ?3`,
+	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = $1 AND event_id = $2 AND handler = $3`,
 		k.Tenant, k.EventID, k.Handler)
 	return err
 }

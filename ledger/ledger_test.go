@@ -29,7 +29,7 @@ func candidates(keys ...ledger.Key) ledger.Candidates {
 	}
 	text, _ := json.Marshal(list)
 	return ledger.Candidates{
-		SQL:  `SELECT value ->> 0 AS tenant_id, value ->> 1 AS event_id, value ->> 2 AS handler FROM json_each(?1)`,
+		SQL:  `SELECT value ->> 0 AS tenant_id, value ->> 1 AS event_id, value ->> 2 AS handler FROM json_each($1)`,
 		Args: []any{string(text)},
 	}
 }
@@ -87,7 +87,7 @@ func row(k ledger.Key, status string, started, lease int64, owner string, proces
 func has(t *testing.T, db *database.DB, k ledger.Key, status ledger.Status, started, lease int64, owner string) {
 	t.Helper()
 	in(t, db, func(ctx context.Context, tx *sql.Tx) (sql.Result, error) {
-		return tx.ExecContext(ctx, `INSERT OR REPLACE INTO processed_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)`,
+		return tx.ExecContext(ctx, `INSERT OR REPLACE INTO processed_events VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)`,
 			k.Tenant, k.EventID, k.Handler, status, started, lease, owner)
 	})
 }

@@ -77,7 +77,7 @@ func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error
 				if _, err := tx.ExecContext(ctx, m.text); err != nil {
 					return fmt.Errorf("%s: %w", m.name, err)
 				}
-				if _, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)`,
+				if _, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES ($1, $2, $3)`,
 					m.version, m.name, database.At(now)); err != nil {
 					return err
 				}

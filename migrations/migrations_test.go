@@ -63,7 +63,7 @@ func TestMigrateTwice(t *testing.T) {
 		"river_job", "river_queue", "river_leader", "river_migration",
 	} {
 		var n int
-		rig.Scan(t, db, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1`, []any{table}, &n)
+		rig.Scan(t, db, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = $1`, []any{table}, &n)
 		if n != 1 {
 			t.Errorf("there is no table %s", table)
 		}

@@ -66,7 +66,7 @@ func TestLostClaimsAreFound(t *testing.T) {
 		}
 		r.Publish("globex", paid, nil)
 		rows := r.Rows("acme")
-		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 1 WHERE id = ?1`, rows[1].ID)
+		rig.Exec(t, db, `UPDATE event_deliveries SET unfinished = 1 WHERE id = $1`, rows[1].ID)
 		crash(t, r, "acme", rows[0].ID, rows[1].ID, rows[2].ID)
 		crash(t, r, "globex", r.Rows("globex")[0].ID)
 		r.Wakeups.Clear()
@@ -204,8 +204,8 @@ func TestLostClaimsWithoutARow(t *testing.T) {
 		}
 		rows := r.Rows("acme")
 		crash(t, r, "acme", rows[0].ID, rows[1].ID, rows[2].ID)
-		rig.Exec(t, db, `DELETE FROM event_deliveries WHERE id = ?1`, rows[0].ID)
-		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'delivered' WHERE id = ?1`, rows[1].ID)
+		rig.Exec(t, db, `DELETE FROM event_deliveries WHERE id = $1`, rows[0].ID)
+		rig.Exec(t, db, `UPDATE event_deliveries SET status = 'delivered' WHERE id = $1`, rows[1].ID)
 		done := make(chan error)
 		go func() { done <- r.Deliveries.Deliver(r.Ctx("acme"), rows[3].ID) }()
 		<-started

@@ -35,9 +35,9 @@ func mailer(r *rig.Rig) map[string]int {
 // fill gives a tenant n rows in the order of their ids, id 1 the oldest.
 func fill(t *testing.T, r *rig.Rig, tenantID string, n int, status durable.Status, key string, created time.Time) {
 	t.Helper()
-	rig.Exec(t, r.DB, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+	rig.Exec(t, r.DB, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
 		INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, created_at, updated_at)
-		SELECT ?2 || ?3 || printf('%06d', i), ?2, 'e' || i, ?3, 'billing.invoice.paid', 'loam', '{}', ?4, ?5, ?5 FROM n`,
+		SELECT $2 || $3 || printf('%06d', i), $2, 'e' || i, $3, 'billing.invoice.paid', 'loam', '{}', $4, $5, $5 FROM n`,
 		n, tenantID, key, status, database.At(created))
 }
 
@@ -78,11 +78,11 @@ func TestRedeliverStuck(t *testing.T) {
 		r.Clock.Add(time.Hour)
 		r.Wakeups.Clear()
 		set := func(key, what string, args ...any) {
-			rig.Exec(t, db, `UPDATE event_deliveries SET `+what+` WHERE subscriber_key = ?1 AND tenant_id = 'acme'`, append([]any{key}, args...)...)
+			rig.Exec(t, db, `UPDATE event_deliveries SET `+what+` WHERE subscriber_key = $1 AND tenant_id = 'acme'`, append([]any{key}, args...)...)
 		}
 		now := r.Clock.Now()
-		set("first", `next_attempt_at = ?2`, database.At(now.Add(-2*time.Hour)))
-		set("early", `next_attempt_at = ?2`, database.At(now.Add(time.Microsecond)))
+		set("first", `next_attempt_at = $2`, database.At(now.Add(-2*time.Hour)))
+		set("early", `next_attempt_at = $2`, database.At(now.Add(time.Microsecond)))
 		set("dead", `status = 'dead'`)
 		set("delivered", `status = 'delivered'`)
 		rig.Exec(t, db, `INSERT INTO loam_pauses VALUES ('acme', 'paused', '2026-01-01')`)
@@ -91,8 +91,8 @@ func TestRedeliverStuck(t *testing.T) {
 			if key == "done" {
 				status = key
 			}
-			rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, ?2, 1, ?3, 'x', NULL
-				FROM event_deliveries WHERE tenant_id = 'acme' AND subscriber_key = ?1`, key, status, now.UnixMilli()+lease)
+			rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, $2, 1, $3, 'x', NULL
+				FROM event_deliveries WHERE tenant_id = 'acme' AND subscriber_key = $1`, key, status, now.UnixMilli()+lease)
 		}
 		names := map[string]string{}
 		for _, row := range r.Rows("acme") {
@@ -243,7 +243,7 @@ func TestRowsThatCannotRunDoNotStarveTheOthers(t *testing.T) {
 		fill(t, r, "acme", 1000, durable.Pending, "paused", old)
 		fill(t, r, "acme", 1000, durable.Pending, "running", old)
 		rig.Exec(t, db, `INSERT INTO loam_pauses VALUES ('acme', 'paused', '2026-01-01')`)
-		rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, 'in_progress', ?1, ?1 + 60000, 'x', NULL
+		rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, 'in_progress', $1, $1 + 60000, 'x', NULL
 			FROM event_deliveries WHERE subscriber_key = 'running'`, r.Clock.Now().UnixMilli())
 		e := r.Publish("acme", paid, nil)
 		r.Wakeups.Clear()

@@ -111,7 +111,7 @@ func TestSeveralHandlesOnOneFile(t *testing.T) {
 					if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM writes`).Scan(&n); err != nil { // read, then write
 						return err
 					}
-					_, err := tx.ExecContext(ctx, `INSERT INTO writes VALUES (?1)`, n)
+					_, err := tx.ExecContext(ctx, `INSERT INTO writes VALUES ($1)`, n)
 					return err
 				})
 				if err != nil {

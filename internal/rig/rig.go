@@ -51,7 +51,7 @@ type Rig struct {
 func New(t testing.TB, db *database.DB, change ...func(*durable.Config)) *Rig {
 	t.Helper()
 	r := &Rig{T: t, DB: db, Clock: NewClock(), Wakeups: newWakeups(t, db)}
-	Exec(t, db, `INSERT INTO loam_tenants (id, created_at) VALUES ('acme', ?1), ('globex', ?1)`, database.At(r.Clock.Now()))
+	Exec(t, db, `INSERT INTO loam_tenants (id, created_at) VALUES ('acme', $1), ('globex', $1)`, database.At(r.Clock.Now()))
 	r.build(change)
 	return r
 }
@@ -251,7 +251,7 @@ type tenants struct{ db *database.DB }
 // Exists implements tenant.Directory.
 func (t tenants) Exists(ctx context.Context, q tenant.Querier, id string) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, `SELECT count(*) FROM loam_tenants WHERE id = ?1`, id).Scan(&n)
+	err := q.QueryRowContext(ctx, `SELECT count(*) FROM loam_tenants WHERE id = $1`, id).Scan(&n)
 	return n > 0, err
 }
 

@@ -42,7 +42,7 @@ func (w *Wakeups) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wak
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO test_wakeups (tenant, ids, queue, at) VALUES (?1, ?2, ?3, ?4)`,
+		if _, err := tx.ExecContext(ctx, `INSERT INTO test_wakeups (tenant, ids, queue, at) VALUES ($1, $2, $3, $4)`,
 			u.Tenant, string(ids), u.Queue, at); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (w *Wakeups) Next(now time.Time) (durable.Wakeup, bool) {
 	var at int64
 	err := w.db.InTx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, `DELETE FROM test_wakeups WHERE id =
-			(SELECT id FROM test_wakeups WHERE at <= ?1 ORDER BY at, id LIMIT 1) RETURNING tenant, ids, queue, at`, now.UnixNano()).
+			(SELECT id FROM test_wakeups WHERE at <= $1 ORDER BY at, id LIMIT 1) RETURNING tenant, ids, queue, at`, now.UnixNano()).
 			Scan(&u.Tenant, &ids, &u.Queue, &at)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
