@@ -47,7 +47,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loam: %w", err)
 	}
-	led := &ledger.Ledger{Lease: cfg.Lease, Margin: cfg.TakeoverMargin}
+	led := &ledger.Ledger{Lease: cfg.Lease, Margin: cfg.TakeoverMargin, Dialect: cfg.DB.Dialect()}
 	deliveries, err := durable.New(durable.Config{
 		DB: cfg.DB, Registry: cfg.Registry, Ledger: led, Enqueuer: queue, Tenants: cfg.Tenants, Now: cfg.Now,
 		Logger: cfg.Logger, Tracer: cfg.TracerProvider.Tracer(scope), Meter: cfg.MeterProvider.Meter(scope),

@@ -18,7 +18,8 @@ var ErrWait = errors.New("database: waited too long for a write connection; most
 //
 // It waits at most Config.Wait for a connection (ErrWait), and less if ctx ends. When ctx ends in the middle,
 // everything is rolled back. Errors of the database are explained (see Explain). On SQLite all writers queue here, one
-// after the other.
+// after the other. On PostgreSQL a transaction in conflict with another is ErrConflict; it is not repeated, for fn may not be
+// made for it.
 func (db *DB) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.inTx(ctx, false, fn)
 }
@@ -32,15 +33,11 @@ func (db *DB) inTx(ctx context.Context, first bool, fn func(ctx context.Context,
 	if txmark.In(ctx, db) {
 		return txmark.ErrInTransaction
 	}
-	conn, release, err := db.acquire(ctx, first)
+	tx, release, err := db.begin(ctx, first)
 	if err != nil {
 		return Explain(err)
 	}
 	defer release()
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return Explain(fmt.Errorf("begin: %w", err))
-	}
 	committed := false
 	defer func() {
 		if !committed {
@@ -71,17 +68,47 @@ func (db *DB) InTransaction(ctx context.Context) bool { return txmark.In(ctx, db
 // MarkTx marks ctx as InTx does, for code that runs inside a transaction that the caller began.
 func (db *DB) MarkTx(ctx context.Context) context.Context { return txmark.With(ctx, db) }
 
-// acquire takes a write connection. The limit is for the waiting only: a context with a limit of its own would roll the
-// transaction back later.
+// beginTries is how often a transaction is begun when the connection turns out to be broken: nothing was done on it, and
+// after a restart of PostgreSQL those of the pool that were used in the last second are not known to be broken.
+const beginTries = 4
+
+// begin takes a connection and begins a transaction on it.
+func (db *DB) begin(ctx context.Context, first bool) (*sql.Tx, func(), error) {
+	for try := 1; ; try++ {
+		conn, release, err := db.acquire(ctx, first)
+		if err != nil {
+			return nil, nil, err
+		}
+		tx, err := conn.BeginTx(ctx, nil)
+		if err == nil {
+			return tx, release, nil
+		}
+		release()
+		err = Explain(fmt.Errorf("begin: %w", err))
+		if try == beginTries || !errors.Is(err, ErrUnreachable) {
+			return nil, nil, err
+		}
+	}
+}
+
+// acquire takes a connection to write on. The limit is for the waiting only: a context with a limit of its own would roll
+// the transaction back later.
 func (db *DB) acquire(ctx context.Context, first bool) (*sql.Conn, func(), error) {
 	limited, cancel := context.WithTimeoutCause(ctx, db.wait, ErrWait)
 	defer cancel()
-	if err := db.gate.enter(limited, first); err != nil {
-		return nil, nil, err
+	pool, leave := db.write, func() {}
+	switch {
+	case db.dialect == SQLite:
+		if err := db.gate.enter(limited, first); err != nil {
+			return nil, nil, err
+		}
+		leave = db.gate.leave
+	case first: // a pool that the application cannot exhaust
+		pool = db.own
 	}
-	conn, err := db.write.Conn(limited)
+	conn, err := pool.Conn(limited)
 	if err != nil {
-		db.gate.leave()
+		leave()
 		if limited.Err() != nil {
 			err = context.Cause(limited)
 		}
@@ -89,6 +116,6 @@ func (db *DB) acquire(ctx context.Context, first bool) (*sql.Conn, func(), error
 	}
 	return conn, func() {
 		_ = conn.Close() // gives it back to the pool
-		db.gate.leave()
+		leave()
 	}, nil
 }

@@ -19,12 +19,19 @@ const (
 	claimTries = 4
 )
 
-// due is the condition that row d may be run at parameter n: pending, due and not paused. The status is a literal: bound,
-// SQLite would not use the partial index.
+// isPending is the condition that row d is pending, for statements that go by id: said so, PostgreSQL does not take the index
+// of pending rows for it.
+const isPending = `d.status <> 'delivered' AND d.status <> 'dead'`
+
+// due is the condition that row d, found by its id, may be run at parameter n: pending, due and not paused.
 func due(n int) string {
-	return fmt.Sprintf(`d.status = 'pending' AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= $%d)
+	return isPending + fmt.Sprintf(` AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= $%d)
 		AND NOT EXISTS (SELECT 1 FROM loam_pauses z WHERE z.tenant_id = d.tenant_id AND z.subscriber_key = d.subscriber_key)`, n)
 }
+
+// ofRow ends a subquery for a value of the ledger's row p of row d. As a value, and not as a join or EXISTS, PostgreSQL
+// always finds it by its key.
+const ofRow = ` FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id AND p.handler = d.subscriber_key`
 
 // claim is one try to take rows of one tenant: its owner stays the same over repeats, so that a repeat after a lost answer
 // finds what the first try took.
@@ -115,8 +122,8 @@ func (c *claim) takeBack(ctx context.Context, tx *sql.Tx, cl ledger.Claim) (ref 
 		return Ref{}, false, err
 	}
 	ref.Key = cl.Handler
-	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries SET runs = runs - 1, unfinished = unfinished - 1
-		WHERE tenant_id = $1 AND event_id = $2 AND subscriber_key = $3 AND status = 'pending' RETURNING id, unfinished`,
+	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries AS d SET runs = runs - 1, unfinished = unfinished - 1
+		WHERE d.tenant_id = $1 AND d.event_id = $2 AND d.subscriber_key = $3 AND `+isPending+` RETURNING id, unfinished`,
 		cl.Tenant, cl.EventID, cl.Handler).Scan(&ref.ID, &ref.Unfinished)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Ref{}, false, nil
@@ -127,7 +134,7 @@ func (c *claim) takeBack(ctx context.Context, tx *sql.Tx, cl ledger.Claim) (ref 
 // candidates are the rows of c, whatever their state.
 func (c *claim) candidates() ledger.Candidates {
 	return ledger.Candidates{
-		SQL:  `SELECT d.tenant_id, d.event_id, d.subscriber_key AS handler FROM event_deliveries AS d WHERE ` + database.ByID(1, 2),
+		SQL:  `SELECT d.tenant_id, d.event_id, d.subscriber_key AS handler FROM event_deliveries AS d WHERE ` + c.d.DB.Dialect().ByID(1, 2),
 		Args: []any{c.tenant, database.List(c.ids)},
 	}
 }
@@ -196,7 +203,7 @@ func (c *claim) ledger(ctx context.Context, tx *sql.Tx, now time.Time) (claims [
 	}
 	claims, err = c.d.Ledger.Claim(ctx, tx, now, c.owner, ledger.Candidates{
 		SQL: `SELECT d.tenant_id, d.event_id, d.subscriber_key AS handler FROM event_deliveries AS d
-			WHERE ` + database.ByID(1, 2) + ` AND ` + due(3),
+			WHERE ` + c.d.DB.Dialect().ByID(1, 2) + ` AND ` + due(3),
 		Args: []any{c.tenant, database.List(free), database.At(now)},
 	})
 	return claims, false, err
@@ -207,7 +214,7 @@ func (c *claim) notRunning(ctx context.Context, tx *sql.Tx) ([]string, error) {
 	if c.d.inflight.empty() {
 		return c.ids, nil
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key FROM event_deliveries AS d WHERE `+database.ByID(1, 2),
+	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key FROM event_deliveries AS d WHERE `+c.d.DB.Dialect().ByID(1, 2),
 		c.tenant, database.List(c.ids))
 	if err != nil {
 		return nil, err
@@ -228,9 +235,8 @@ func (c *claim) notRunning(ctx context.Context, tx *sql.Tx) ([]string, error) {
 
 // rows reads the claimed rows again, now that the ledger is held, and counts their starts. Only what it returns is run.
 func (c *claim) rows(ctx context.Context, tx *sql.Tx, now time.Time, counted bool) ([]EventDelivery, error) {
-	where := ` WHERE ` + database.ByID(1, 2) + ` AND ` + due(3) + `
-		AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
-			AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.owner = $4)`
+	where := ` WHERE ` + c.d.DB.Dialect().ByID(1, 2) + ` AND ` + due(3) + `
+		AND (SELECT p.status = 'in_progress' AND p.owner = $4` + ofRow + `)`
 	query := `UPDATE event_deliveries AS d SET runs = runs + 1, unfinished = unfinished + 1` + where + ` RETURNING ` + columns
 	if counted {
 		query = `SELECT ` + columns + ` FROM event_deliveries AS d` + where

@@ -224,7 +224,9 @@ func TestAnUnreadableLedgerSkipsTheHandler(t *testing.T) {
 func TestTimesOfTheSameDayAreToldApart(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		ten := func(c *durable.Config) { c.Ledger = &ledger.Ledger{Lease: 590 * time.Second, Margin: 10 * time.Second} }
+		ten := func(c *durable.Config) {
+			c.Ledger = &ledger.Ledger{Lease: 590 * time.Second, Margin: 10 * time.Second, Dialect: database.SQLite}
+		}
 		r := rig.New(t, db, ten)
 		var ran []string
 		for _, key := range []string{"nine", "eleven", "later"} {

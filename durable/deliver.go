@@ -86,7 +86,7 @@ type peeked struct {
 func (d *Deliveries) peek(ctx context.Context, tenantID string, ids []string) ([]peeked, error) {
 	now := d.Now()
 	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, coalesce(d.next_attempt_at > $4, false)
-		FROM event_deliveries AS d WHERE `+database.ByID(1, 2)+` AND `+due(3)+` ORDER BY d.id`,
+		FROM event_deliveries AS d WHERE `+d.DB.Dialect().ByID(1, 2)+` AND `+due(3)+` ORDER BY d.id`,
 		tenantID, database.List(ids), database.At(now.Add(earlyLimit)), database.At(now))
 	if err != nil {
 		return nil, err

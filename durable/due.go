@@ -13,8 +13,16 @@ import (
 
 // Cursor is the place of a row in the order of the sweep. The zero Cursor is before all.
 type Cursor struct {
-	Due string `json:"due,omitempty"`
-	ID  string `json:"id,omitempty"`
+	Due database.Time `json:"due,omitzero"`
+	ID  string        `json:"id,omitempty"`
+}
+
+// from is the time to begin at: a bound value, where no time would match nothing.
+func (c Cursor) from() database.Time {
+	if c.Due.IsZero() {
+		return database.At(time.Unix(0, 0))
+	}
+	return c.Due
 }
 
 const dueOrder = "coalesce(d.next_attempt_at, d.created_at)"
@@ -27,11 +35,10 @@ func (d *Deliveries) Due(ctx context.Context, now time.Time, after Cursor, limit
 		return nil, after, err
 	}
 	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.subscriber_key, d.unfinished, `+dueOrder+` FROM event_deliveries AS d
-		WHERE d.tenant_id = $1 AND `+dueOrder+` <= $2 AND `+dueOrder+` >= $3 AND (`+dueOrder+`, d.id) > ($3, $4) AND `+due(2)+`
-		  AND NOT EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
-		      AND p.handler = d.subscriber_key AND p.status = 'in_progress' AND p.lease_until > $5)
+		WHERE d.tenant_id = $1 AND `+dueOrder+` <= $2 AND `+dueOrder+` >= $3 AND (`+dueOrder+`, d.id) > ($3, $4) AND d.status = 'pending' AND `+due(2)+`
+		  AND NOT coalesce((SELECT p.status = 'in_progress' AND p.lease_until > $5`+ofRow+`), false)
 		ORDER BY `+dueOrder+`, d.id LIMIT $6`,
-		t, database.At(now), after.Due, after.ID, database.Millis(now)-d.Ledger.Margin.Milliseconds(), limit)
+		t, database.At(now), after.from(), after.ID, database.Millis(now)-d.Ledger.Margin.Milliseconds(), limit)
 	if err != nil {
 		return nil, after, fmt.Errorf("find due deliveries: %w", database.Explain(err))
 	}
@@ -59,7 +66,7 @@ func (d *Deliveries) Backlog(ctx context.Context, now time.Time) (n int, oldest 
 	}
 	var first database.Time
 	err = d.DB.Own().QueryRowContext(ctx, `SELECT count(*), min(due) FROM (SELECT `+dueOrder+` AS due FROM event_deliveries AS d
-		WHERE d.tenant_id = $1 AND d.status = 'pending' AND `+dueOrder+` <= $2 ORDER BY due LIMIT $3)`,
+		WHERE d.tenant_id = $1 AND d.status = 'pending' AND `+dueOrder+` <= $2 ORDER BY due LIMIT $3) AS first`,
 		t, database.At(now), backlogLimit).Scan(&n, &first)
 	if err != nil {
 		return 0, time.Time{}, fmt.Errorf("count due deliveries: %w", database.Explain(err))
@@ -83,9 +90,8 @@ func (d *Deliveries) Claimed(ctx context.Context, now time.Time, claims []ledger
 		return nil, err
 	}
 	rows, err := d.DB.Own().QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished
-		FROM json_each($2) AS j CROSS JOIN event_deliveries AS d
-		  ON d.tenant_id = $1 AND d.event_id = j.value ->> 0 AND d.subscriber_key = j.value ->> 1
-		WHERE `+due(3), t, string(list), database.At(now))
+		FROM `+d.DB.Dialect().Each(2)+` CROSS JOIN event_deliveries AS d
+		WHERE d.tenant_id = $1 AND d.event_id = j.value ->> 0 AND d.subscriber_key = j.value ->> 1 AND `+due(3), t, string(list), database.At(now))
 	if err != nil {
 		return nil, fmt.Errorf("find claimed deliveries: %w", database.Explain(err))
 	}

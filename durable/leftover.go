@@ -22,10 +22,8 @@ func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted
 		return nil, nil
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT d.id, d.event_id, d.subscriber_key, d.unfinished, d.next_attempt_at,
-			coalesce(p.status, ''), coalesce(p.lease_until, 0)
-		FROM event_deliveries AS d LEFT JOIN processed_events AS p
-		  ON p.tenant_id = d.tenant_id AND p.event_id = d.event_id AND p.handler = d.subscriber_key
-		WHERE `+database.ByID(1, 2)+` AND `+due(3),
+			coalesce((SELECT p.status`+ofRow+`), ''), coalesce((SELECT p.lease_until`+ofRow+`), 0)
+		FROM event_deliveries AS d WHERE `+c.d.DB.Dialect().ByID(1, 2)+` AND `+due(3),
 		c.tenant, database.List(ask), database.At(now.Add(earlyLimit)))
 	if err != nil {
 		return nil, err
@@ -70,9 +68,8 @@ func (c *claim) markDone(ctx context.Context, tx *sql.Tx, now time.Time, ids []s
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $3, last_error = NULL,
 			next_attempt_at = NULL, unfinished = 0, updated_at = $3
-		WHERE `+database.ByID(1, 2)+` AND d.status = 'pending'
-		  AND EXISTS (SELECT 1 FROM processed_events p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
-		      AND p.handler = d.subscriber_key AND p.status = 'done')`,
+		WHERE `+c.d.DB.Dialect().ByID(1, 2)+` AND `+isPending+`
+		  AND (SELECT p.status = 'done'`+ofRow+`)`,
 		c.tenant, database.List(ids), database.At(now))
 	c.done = len(ids)
 	return err

@@ -103,9 +103,9 @@ func (d *Deliveries) writeSuccess(ctx context.Context, tx *sql.Tx, r *run, out *
 		}
 		return errRefused
 	}
-	return out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'delivered', delivered_at = $3, last_error = NULL,
+	return out.update(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $3, last_error = NULL,
 		next_attempt_at = NULL, unfinished = 0, duration_ms = $4, updated_at = $3
-		WHERE tenant_id = $1 AND id = $2 AND status = 'pending'`, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
+		WHERE tenant_id = $1 AND id = $2 AND `+isPending, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
 }
 
 func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
@@ -118,8 +118,8 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	}
 	now := d.Now()
 	var history string
-	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries SET attempts = attempts + 1, unfinished = 0, last_error = $3,
-		duration_ms = $4, updated_at = $5 WHERE tenant_id = $1 AND id = $2 AND status = 'pending' RETURNING attempts, errors`,
+	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries AS d SET attempts = attempts + 1, unfinished = 0, last_error = $3,
+		duration_ms = $4, updated_at = $5 WHERE tenant_id = $1 AND id = $2 AND `+isPending+` RETURNING attempts, errors`,
 		r.row.TenantID, r.row.ID, out.text, out.took.Milliseconds(), database.At(now)).Scan(&out.attempts, &history)
 	if errors.Is(err, sql.ErrNoRows) {
 		out.gone = true
@@ -135,7 +135,7 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	if out.kind == parked || out.attempts >= r.sub.MaxAttempts {
 		out.dead, status, next = true, Dead, database.Time{}
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries SET status = $3, next_attempt_at = $4, errors = $5
+	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = $3, next_attempt_at = $4, errors = $5
 		WHERE tenant_id = $1 AND id = $2`, r.row.TenantID, r.row.ID, status, next, addFailure(history, r, out)); err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *ou
 	if out.kind == snoozed {
 		next = database.At(out.next)
 	}
-	err = out.update(tx.ExecContext(ctx, `UPDATE event_deliveries SET unfinished = CASE WHEN $5 THEN unfinished ELSE 0 END,
-		next_attempt_at = $3, updated_at = $4 WHERE tenant_id = $1 AND id = $2 AND status = 'pending'`,
+	err = out.update(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET unfinished = CASE WHEN $5 THEN unfinished ELSE 0 END,
+		next_attempt_at = $3, updated_at = $4 WHERE tenant_id = $1 AND id = $2 AND `+isPending,
 		r.row.TenantID, r.row.ID, next, database.At(d.Now()), out.kind == lost))
 	if err != nil || out.gone {
 		return err

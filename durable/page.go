@@ -93,7 +93,7 @@ func (d *Deliveries) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if q.Status == Dead {
 		p, err = d.deadPage(ctx, t, q)
 	} else {
-		p.Rows, err = d.listed(ctx, `status = 'pending' ORDER BY next_attempt_at, id LIMIT $2`, t, defaultTo(q.Limit, SampleSize))
+		p.Rows, err = d.listed(ctx, `status = 'pending' ORDER BY next_attempt_at NULLS FIRST, id LIMIT $2`, t, defaultTo(q.Limit, SampleSize))
 	}
 	if err != nil {
 		return Page{}, fmt.Errorf("list deliveries: %w", database.Explain(err))
@@ -200,7 +200,7 @@ func (d *Deliveries) Counts(ctx context.Context) (Counts, error) {
 	if err != nil {
 		return Counts{}, err
 	}
-	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND status = '%s' LIMIT $2))`
+	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND status = '%s' LIMIT $2) AS some)`
 	var c Counts
 	err = d.DB.Read().QueryRowContext(ctx, fmt.Sprintf(`SELECT `+count+`, `+count, Dead, Pending), t, CountLimit+1).Scan(&c.Dead, &c.Pending)
 	if err != nil {

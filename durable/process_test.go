@@ -21,9 +21,7 @@ const paid = "billing.invoice.paid"
 // process is another process: a second handle on r's database, with faults and a registry of its own.
 func process(t *testing.T, r *rig.Rig, change ...func(*durable.Config)) (*rig.Rig, *dbtest.Faults) {
 	t.Helper()
-	var file string
-	rig.Scan(t, r.DB, `SELECT file FROM pragma_database_list WHERE name = 'main'`, nil, &file)
-	db, faults := dbtest.OpenFile(t, file)
+	db, faults := dbtest.Again(t, r.DB)
 	base := *r
 	base.DB = db
 	return base.Second(append([]func(*durable.Config){func(c *durable.Config) { c.Ledger = r.Ledger }}, change...)...), faults

@@ -45,8 +45,8 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 	}
 	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := EventDelivery{ID: id, TenantID: t}
-		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key, status FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
-			t, id).Scan(&row.EventID, &row.SubscriberKey, &row.Status)
+		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
+			t, id).Scan(&row.EventID, &row.SubscriberKey)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return fmt.Errorf("%w: %q", ErrNotFound, id)
@@ -63,14 +63,25 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 		if err != nil {
 			return err
 		}
-		switch { // none: rolled back, the ledger's row with it
-		case n == 0 && row.Status == Dead:
-			return fmt.Errorf("%w: %q", ErrChanged, id)
-		case n == 0:
-			return fmt.Errorf("%w: it is %s", ErrNotDead, row.Status)
+		if n == 0 { // rolled back, the ledger's row with it
+			return d.notRedelivered(ctx, tx, row)
 		}
 		return d.Enqueuer.Enqueue(ctx, tx, d.wakeups(t, []Ref{{ID: id, Key: row.SubscriberKey}}))
 	})
+}
+
+// notRedelivered says why: the row is read again, for another operator may have been waited for.
+func (d *Deliveries) notRedelivered(ctx context.Context, tx *sql.Tx, row EventDelivery) error {
+	err := tx.QueryRowContext(ctx, `SELECT status FROM event_deliveries WHERE tenant_id = $1 AND id = $2`, row.TenantID, row.ID).Scan(&row.Status)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("%w: %q", ErrNotFound, row.ID)
+	case err != nil:
+		return err
+	case row.Status == Dead:
+		return fmt.Errorf("%w: %q", ErrChanged, row.ID)
+	}
+	return fmt.Errorf("%w: it is %s", ErrNotDead, row.Status)
 }
 
 func affected(res sql.Result, err error) (int64, error) {

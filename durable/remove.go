@@ -28,13 +28,20 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 		var n int64
 		err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			n = 0
-			ids, err := d.forgetPending(ctx, tx, t)
-			if err != nil || len(ids) == 0 {
+			found, err := d.seizePending(ctx, tx, t)
+			if err != nil || len(found) == 0 {
 				return err
 			}
+			ids := make([]string, len(found))
+			for i := range found {
+				ids[i] = found[i].ID
+			}
 			n, err = affected(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'dead', last_error = $3, next_attempt_at = NULL,
-				unfinished = 0, updated_at = $4 WHERE `+database.ByID(1, 2)+` AND status = 'pending'`,
+				unfinished = 0, updated_at = $4 WHERE `+d.DB.Dialect().ByID(1, 2)+` AND `+isPending,
 				t, database.List(ids), RemovedReason, database.At(d.Now())))
+			for i := 0; err == nil && i < len(found); i++ {
+				err = d.Ledger.Forget(ctx, tx, found[i].key())
+			}
 			return err
 		})
 		if err != nil {
@@ -48,8 +55,8 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 	}
 }
 
-// forgetPending deletes the ledger rows of some pending rows, in their order, and returns the rows' ids.
-func (d *Deliveries) forgetPending(ctx context.Context, tx *sql.Tx, t string) ([]string, error) {
+// seizePending takes the ledger's rows of some pending rows, in their order, and returns those.
+func (d *Deliveries) seizePending(ctx context.Context, tx *sql.Tx, t string) ([]EventDelivery, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, event_id, subscriber_key FROM event_deliveries
 		WHERE tenant_id = $1 AND status = 'pending' ORDER BY event_id, subscriber_key LIMIT $2`, t, removeBatch)
 	if err != nil {
@@ -67,14 +74,12 @@ func (d *Deliveries) forgetPending(ctx context.Context, tx *sql.Tx, t string) ([
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	ids := make([]string, len(found))
 	for i := range found {
-		ids[i] = found[i].ID
-		if err := d.Ledger.Forget(ctx, tx, found[i].key()); err != nil {
+		if err := d.Ledger.Seize(ctx, tx, found[i].key()); err != nil {
 			return nil, err
 		}
 	}
-	return ids, nil
+	return found, nil
 }
 
 // TenantsPending returns at most limit tenants after the given one that have pending rows, in ascending order. It crosses

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 
 	"github.com/openloam/loam/database"
@@ -42,11 +44,19 @@ var _ durable.Enqueuer = (*Jobs)(nil)
 func New(db *database.DB, logger *slog.Logger) (*Jobs, error) {
 	j := &Jobs{db: db, logger: logger, quiet: slog.New(quietlog.New(logger.Handler(), slog.LevelWarn, logPeriod))}
 	var err error
-	j.insert, err = river.NewClient(riversqlite.New(db.Write()), &river.Config{Logger: j.quiet, FetchCooldown: fetchCooldown})
+	j.insert, err = river.NewClient(driver(db), &river.Config{Logger: j.quiet, FetchCooldown: fetchCooldown})
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
 	return j, nil
+}
+
+// driver is River's for the kind of database. On PostgreSQL it listens for notices, on a connection of its own.
+func driver(db *database.DB) riverdriver.Driver[*sql.Tx] {
+	if db.Dialect() == database.PostgreSQL {
+		return riverdatabasesql.NewWithPgxListener(db.Write(), db.Listen())
+	}
+	return riversqlite.New(db.Write())
 }
 
 // Enqueue inserts a job for each wake-up, in tx.
@@ -107,7 +117,7 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 		}
 	}
 	limit := max(w.LongestRun+slack, w.SweepEvery)
-	client, err := river.NewClient(riversqlite.New(j.db.Write()), &river.Config{
+	client, err := river.NewClient(driver(j.db), &river.Config{
 		Logger: j.quiet, FetchCooldown: fetchCooldown,
 		Queues: queues, Workers: workers,
 		PeriodicJobs:                []*river.PeriodicJob{periodicSweep(w.SweepEvery)},

@@ -9,8 +9,8 @@ import (
 	"github.com/openloam/loam/database"
 )
 
-// Renew gives the claims a fresh lease, all in one statement, and returns those that were renewed. It crosses tenants:
-// each claim is named with its own.
+// Renew gives the claims a fresh lease, all in one statement, and returns those that were renewed. On PostgreSQL it leaves
+// out those that another transaction has locked, and so waits for none. It crosses tenants: each claim is named with its own.
 func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []Claim) ([]Claim, error) {
 	tuples := make([][5]any, len(claims))
 	for i, c := range claims {
@@ -21,9 +21,11 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 		return nil, err
 	}
 	rows, err := tx.QueryContext(ctx, `
-		UPDATE processed_events SET lease_until = $1
-		 WHERE status = 'in_progress' AND (tenant_id, event_id, handler, started_at, owner) IN
-		       (SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($2))
+		UPDATE processed_events SET lease_until = $1 WHERE (tenant_id, event_id, handler) IN
+		       (SELECT p.tenant_id, p.event_id, p.handler FROM `+l.Dialect.Each(2)+` CROSS JOIN processed_events AS p
+		         WHERE p.tenant_id = j.value ->> 0 AND p.event_id = j.value ->> 1 AND p.handler = j.value ->> 2
+		           AND p.status = 'in_progress' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+
+		l.Dialect.LockFree("p")+`)
 		RETURNING tenant_id, event_id, handler, started_at, owner`,
 		database.Millis(now)+l.Lease.Milliseconds(), string(mine))
 	return scanClaims(rows, err)

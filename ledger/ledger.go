@@ -46,6 +46,8 @@ type Ledger struct {
 	Lease time.Duration
 	// Margin is how long after its lease a claim is taken over at the earliest: what clocks may differ by.
 	Margin time.Duration
+	// Dialect is the database's.
+	Dialect database.Dialect
 }
 
 // Candidates is a SELECT of tenant_id, event_id, handler with parameters numbered from $1.
@@ -60,7 +62,8 @@ func (l *Ledger) Claim(ctx context.Context, tx *sql.Tx, now time.Time, owner str
 	n, ms := len(c.Args), database.Millis(now)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`
 		INSERT INTO processed_events (tenant_id, event_id, handler, status, started_at, lease_until, owner)
-		SELECT tenant_id, event_id, handler, 'in_progress', $%d, $%d, $%d FROM (%s) WHERE true ORDER BY event_id, handler
+		SELECT tenant_id, event_id, handler, 'in_progress', CAST($%d AS bigint), CAST($%d AS bigint), $%d FROM (%s) AS c WHERE true
+		 ORDER BY event_id, handler
 		ON CONFLICT (tenant_id, event_id, handler) DO UPDATE
 		   SET started_at = excluded.started_at, lease_until = excluded.lease_until, owner = excluded.owner
 		 WHERE processed_events.status = 'in_progress'
@@ -110,6 +113,16 @@ func (l *Ledger) Release(ctx context.Context, tx *sql.Tx, c Claim) (bool, error)
 func (l *Ledger) Forget(ctx context.Context, tx *sql.Tx, k Key) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = $1 AND event_id = $2 AND handler = $3`,
 		k.Tenant, k.EventID, k.Handler)
+	return err
+}
+
+// Seize takes the row from whoever has it, or makes it, for a transaction that then makes the delivery final and deletes
+// it again by Forget: a claim that begins meanwhile waits for that transaction's end.
+func (l *Ledger) Seize(ctx context.Context, tx *sql.Tx, k Key) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO processed_events (tenant_id, event_id, handler, status, started_at, lease_until, owner)
+		VALUES ($1, $2, $3, 'in_progress', 0, 0, $4)
+		ON CONFLICT (tenant_id, event_id, handler) DO UPDATE SET status = 'in_progress', started_at = 0, lease_until = 0, owner = excluded.owner`,
+		k.Tenant, k.EventID, k.Handler, NewOwner())
 	return err
 }
 

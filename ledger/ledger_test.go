@@ -17,7 +17,7 @@ import (
 var (
 	// start has more digits than the ledger keeps.
 	start = time.Date(2026, 3, 29, 0, 59, 58, 123_456_789, time.UTC)
-	led   = &ledger.Ledger{Lease: 60 * time.Second, Margin: 10 * time.Second}
+	led   = &ledger.Ledger{Lease: 60 * time.Second, Margin: 10 * time.Second, Dialect: database.SQLite}
 	key   = ledger.Key{Tenant: "acme", EventID: "e1", Handler: "mailer"}
 )
 

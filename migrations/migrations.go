@@ -15,13 +15,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/openloam/loam/database"
 )
 
-//go:embed sqlite/*.sql
+//go:embed sqlite/*.sql postgres/*.sql
 var files embed.FS
 
 // ErrNotMigrated is returned by Check for a database that lacks migrations of this build.
@@ -39,61 +41,37 @@ type migration struct {
 	text    string
 }
 
-// Migrate brings the database to this build's schema, River's tables included. On SQLite all of it is one transaction,
-// so that a process killed in the middle leaves nothing, and several at once apply each migration once. It returns what
-// it applied, which is nothing when all was there.
+// Migrate brings the database to this build's schema, River's tables included. Several processes may call it at once: each
+// migration is applied once. One that is killed in the middle leaves nothing half done and blocks nobody. It returns what
+// this call applied, which is nothing when all was there.
+//
+// On SQLite all of it is one transaction. On PostgreSQL a session's advisory lock keeps the others waiting, and each
+// migration is a transaction.
 func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error) {
-	all, err := load()
+	all, err := load(db.Dialect())
 	if err != nil {
 		return Result{}, err
 	}
-	river, err := riverMigrator(db.Write())
-	if err != nil {
+	m := migrator{db: db, now: now, all: all}
+	if m.river, err = riverMigrator(db.Dialect(), db.Write()); err != nil {
 		return Result{}, fmt.Errorf("migrate: %w", err)
 	}
-	var res Result
-	err = retry(ctx, func() error {
-		return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			res = Result{}
-			applied, err := river.MigrateTx(ctx, tx, rivermigrate.DirectionUp, nil) //nolint:staticcheck // Migrate would wait for the one connection that this transaction holds
-			if err != nil {
-				return fmt.Errorf("River: %w", err)
-			}
-			for _, v := range applied.Versions {
-				res.Applied = append(res.Applied, "river "+strconv.Itoa(v.Version))
-			}
-			if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS loam_migrations (
-			version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)`); err != nil {
-				return err
-			}
-			newest, err := version(ctx, tx)
-			if err != nil {
-				return err
-			}
-			for _, m := range all {
-				if m.version <= newest {
-					continue
-				}
-				if _, err := tx.ExecContext(ctx, m.text); err != nil {
-					return fmt.Errorf("%s: %w", m.name, err)
-				}
-				if _, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES ($1, $2, $3)`,
-					m.version, m.name, database.At(now)); err != nil {
-					return err
-				}
-				res.Applied = append(res.Applied, m.name)
-			}
-			return nil
-		})
-	})
-	if err != nil {
+	apply := m.sqlite
+	if db.Dialect() == database.PostgreSQL {
+		apply = m.postgres
+	}
+	if err := retry(ctx, func() error { return apply(ctx) }); err != nil {
 		return Result{}, fmt.Errorf("migrate: %w", err)
 	}
-	return res, nil
+	return Result{Applied: m.applied}, nil
 }
 
-func riverMigrator(pool *sql.DB) (*rivermigrate.Migrator[*sql.Tx], error) {
-	m, err := rivermigrate.New(riversqlite.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+func riverMigrator(dialect database.Dialect, pool *sql.DB) (*rivermigrate.Migrator[*sql.Tx], error) {
+	var driver riverdriver.Driver[*sql.Tx] = riversqlite.New(pool)
+	if dialect == database.PostgreSQL {
+		driver = riverdatabasesql.New(pool)
+	}
+	m, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, fmt.Errorf("River: %w", err)
 	}
@@ -102,12 +80,16 @@ func riverMigrator(pool *sql.DB) (*rivermigrate.Migrator[*sql.Tx], error) {
 
 // Pending returns the names of the migrations of this build that the database lacks. It writes nothing.
 func Pending(ctx context.Context, db *database.DB) ([]string, error) {
-	all, err := load()
+	all, err := load(db.Dialect())
 	if err != nil {
 		return nil, err
 	}
+	find := `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'loam_migrations'`
+	if db.Dialect() == database.PostgreSQL {
+		find = `SELECT count(to_regclass('loam_migrations'))`
+	}
 	var tables, newest int
-	err = db.Own().QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'loam_migrations'`).Scan(&tables)
+	err = db.Own().QueryRowContext(ctx, find).Scan(&tables)
 	if err == nil && tables > 0 {
 		newest, err = version(ctx, db.Own())
 	}
@@ -120,7 +102,7 @@ func Pending(ctx context.Context, db *database.DB) ([]string, error) {
 			names = append(names, m.name)
 		}
 	}
-	river, err := riverMigrator(db.Own())
+	river, err := riverMigrator(db.Dialect(), db.Own())
 	if err != nil {
 		return nil, err
 	}
@@ -153,14 +135,15 @@ func version(ctx context.Context, q querier) (int, error) {
 	return v, err
 }
 
-func load() ([]migration, error) {
-	names, err := fs.Glob(files, "sqlite/*.sql") // in ascending order
+func load(dialect database.Dialect) ([]migration, error) {
+	dir := string(dialect) + "/"
+	names, err := fs.Glob(files, dir+"*.sql") // in ascending order
 	if err != nil {
 		return nil, err
 	}
 	all := make([]migration, 0, len(names))
 	for _, file := range names {
-		name := strings.TrimSuffix(strings.TrimPrefix(file, "sqlite/"), ".sql")
+		name := strings.TrimSuffix(strings.TrimPrefix(file, dir), ".sql")
 		number, _, _ := strings.Cut(name, "_")
 		v, err := strconv.Atoi(number)
 		if err != nil {

@@ -17,9 +17,7 @@ import (
 // process is another process over r's database, with a handle and faults of its own, and the code of r.
 func process(t *testing.T, r *rig.Rig) (*rig.Rig, *dbtest.Faults) {
 	t.Helper()
-	var file string
-	rig.Scan(t, r.DB, `SELECT file FROM pragma_database_list WHERE name = 'main'`, nil, &file)
-	db, faults := dbtest.OpenFile(t, file)
+	db, faults := dbtest.Again(t, r.DB)
 	base := *r
 	base.DB = db
 	return base.Second(func(c *durable.Config) { c.Registry = r.Registry }), faults

@@ -69,7 +69,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{inner.(fullConn), c.faults}, nil
 }
 
-// fullConn is what SQLite's connections implement.
+// fullConn is what the connections of both drivers implement.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -78,7 +78,6 @@ type fullConn interface {
 	driver.QueryerContext
 	driver.Pinger
 	driver.SessionResetter
-	driver.Validator
 }
 
 type conn struct {
@@ -87,7 +86,21 @@ type conn struct {
 }
 
 // Unwrap returns the driver's connection.
-func (c *conn) Unwrap() driver.Conn { return c.fullConn }
+func (c *conn) Unwrap() any { return c.fullConn }
+
+// CheckNamedValue implements driver.NamedValueChecker, as far as the driver does: pgx's takes every value as it is.
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if checker, ok := c.fullConn.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+// IsValid implements driver.Validator, as far as the driver does.
+func (c *conn) IsValid() bool {
+	validator, ok := c.fullConn.(driver.Validator)
+	return !ok || validator.IsValid()
+}
 
 // BeginTx implements driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {

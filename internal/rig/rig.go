@@ -67,7 +67,7 @@ func (r *Rig) Second(change ...func(*durable.Config)) *Rig {
 func (r *Rig) build(change []func(*durable.Config)) {
 	r.T.Helper()
 	r.Registry = durable.NewRegistry()
-	r.Ledger = &ledger.Ledger{Lease: Lease, Margin: Margin}
+	r.Ledger = &ledger.Ledger{Lease: Lease, Margin: Margin, Dialect: r.DB.Dialect()}
 	r.Logs = &Logs{}
 	r.Spans = tracetest.NewSpanRecorder()
 	r.metrics = sdkmetric.NewManualReader()

@@ -22,7 +22,11 @@ type Wakeups struct {
 
 func newWakeups(t testing.TB, db *database.DB) *Wakeups {
 	t.Helper()
-	Exec(t, db, `CREATE TABLE test_wakeups (id INTEGER PRIMARY KEY, tenant TEXT, ids TEXT, queue TEXT, at INTEGER)`)
+	id := "INTEGER PRIMARY KEY"
+	if db.Dialect() == database.PostgreSQL {
+		id = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+	}
+	Exec(t, db, `CREATE TABLE test_wakeups (id `+id+`, tenant TEXT, ids TEXT, queue TEXT, at BIGINT)`)
 	return &Wakeups{t: t, db: db}
 }
 

@@ -1,0 +1,60 @@
+package database
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Dialect names a kind of database. Its methods are all that statements differ by.
+type Dialect string
+
+const (
+	// SQLite is the embedded default.
+	SQLite Dialect = "sqlite"
+	// PostgreSQL is for many machines.
+	PostgreSQL Dialect = "postgres"
+)
+
+// ByID is the condition that a row of alias d is one of a tenant's with the ids of a List: parameters n and m. It makes
+// SQLite find the rows by their ids: without statistics, it would rather read all rows of the tenant.
+func (d Dialect) ByID(n, m int) string {
+	plus := ""
+	if d == SQLite {
+		plus = "+"
+	}
+	return fmt.Sprintf("%sd.tenant_id = $%d AND ", plus, n) + d.AnyOf("d.id", m)
+}
+
+// AnyOf is the condition that column is one of the values of a List bound as parameter n.
+func (d Dialect) AnyOf(column string, n int) string {
+	if d == PostgreSQL { // an array, so that the plan goes by the index
+		return fmt.Sprintf("%s = ANY (ARRAY(SELECT json_array_elements_text(CAST($%d AS json))))", column, n)
+	}
+	return fmt.Sprintf("%s IN (SELECT value FROM json_each($%d))", column, n)
+}
+
+// Each is a table j whose column value has the elements of a JSON array bound as parameter n.
+func (d Dialect) Each(n int) string {
+	if d == PostgreSQL {
+		return fmt.Sprintf("json_array_elements(CAST($%d AS json)) AS j (value)", n)
+	}
+	return fmt.Sprintf("json_each($%d) AS j", n)
+}
+
+// LockFree ends a SELECT that locks the rows of alias that nobody has locked, and leaves out the others. On SQLite, where
+// one transaction writes at a time, it is nothing.
+func (d Dialect) LockFree(alias string) string {
+	if d == PostgreSQL {
+		return " FOR UPDATE OF " + alias + " SKIP LOCKED"
+	}
+	return ""
+}
+
+// List makes one bound parameter of ids, for AnyOf. A list without ids matches nothing.
+func List(ids []string) string {
+	if len(ids) == 0 {
+		return "[]"
+	}
+	text, _ := json.Marshal(ids) // a []string always encodes
+	return string(text)
+}
