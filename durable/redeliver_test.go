@@ -43,8 +43,8 @@ func TestRedeliver(t *testing.T) {
 			calls, result = 0, errors.New("no")
 			old := deadRow(t, r)
 			if ledger != "" {
-				rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', $2, $3, $3 + 60000, 'somebody', $3)`,
-					old.EventID, ledger, r.Clock.Now().UnixMilli())
+				rig.Exec(t, db, `INSERT INTO processed_events VALUES ('acme', $1, 'mailer', $2, $3, $4, 'somebody', $3)`,
+					old.EventID, ledger, r.Clock.Now().UnixMilli(), r.Clock.Now().UnixMilli()+60_000)
 			}
 			r.Clock.Add(time.Hour)
 			if err := r.Deliveries.Redeliver(r.Ctx("acme"), old.ID); err != nil {

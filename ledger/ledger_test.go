@@ -17,19 +17,23 @@ import (
 var (
 	// start has more digits than the ledger keeps.
 	start = time.Date(2026, 3, 29, 0, 59, 58, 123_456_789, time.UTC)
-	led   = &ledger.Ledger{Lease: 60 * time.Second, Margin: 10 * time.Second, Dialect: database.SQLite}
 	key   = ledger.Key{Tenant: "acme", EventID: "e1", Handler: "mailer"}
 )
 
+// led is the ledger of db.
+func led(db *database.DB) *ledger.Ledger {
+	return &ledger.Ledger{Lease: 60 * time.Second, Margin: 10 * time.Second, Dialect: db.Dialect()}
+}
+
 // candidates is a SELECT of keys.
-func candidates(keys ...ledger.Key) ledger.Candidates {
+func candidates(db *database.DB, keys ...ledger.Key) ledger.Candidates {
 	list := make([][3]string, len(keys))
 	for i, k := range keys {
 		list[i] = [3]string{k.Tenant, k.EventID, k.Handler}
 	}
 	text, _ := json.Marshal(list)
 	return ledger.Candidates{
-		SQL:  `SELECT value ->> 0 AS tenant_id, value ->> 1 AS event_id, value ->> 2 AS handler FROM json_each($1)`,
+		SQL:  `SELECT j.value ->> 0 AS tenant_id, j.value ->> 1 AS event_id, j.value ->> 2 AS handler FROM ` + db.Dialect().Each(1),
 		Args: []any{string(text)},
 	}
 }
@@ -51,7 +55,7 @@ func in[T any](t *testing.T, db *database.DB, f func(ctx context.Context, tx *sq
 func claim(t *testing.T, db *database.DB, now time.Time, owner string, keys ...ledger.Key) []ledger.Claim {
 	t.Helper()
 	return in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) {
-		return led.Claim(ctx, tx, now, owner, candidates(keys...))
+		return led(db).Claim(ctx, tx, now, owner, candidates(db, keys...))
 	})
 }
 
@@ -87,7 +91,9 @@ func row(k ledger.Key, status string, started, lease int64, owner string, proces
 func has(t *testing.T, db *database.DB, k ledger.Key, status ledger.Status, started, lease int64, owner string) {
 	t.Helper()
 	in(t, db, func(ctx context.Context, tx *sql.Tx) (sql.Result, error) {
-		return tx.ExecContext(ctx, `INSERT OR REPLACE INTO processed_events VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)`,
+		return tx.ExecContext(ctx, `INSERT INTO processed_events VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)
+			ON CONFLICT (tenant_id, event_id, handler) DO UPDATE SET status = excluded.status, started_at = excluded.started_at,
+			lease_until = excluded.lease_until, owner = excluded.owner, processed_at = NULL`,
 			k.Tenant, k.EventID, k.Handler, status, started, lease, owner)
 	})
 }
@@ -167,7 +173,7 @@ func TestClaimIsExclusive(t *testing.T) {
 			go func() {
 				var claims []ledger.Claim
 				err := db.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) (err error) {
-					claims, err = led.Claim(ctx, tx, start, ledger.NewOwner(), candidates(key))
+					claims, err = led(db).Claim(ctx, tx, start, ledger.NewOwner(), candidates(db, key))
 					return err
 				})
 				if err != nil {
@@ -203,7 +209,7 @@ func TestReclaim(t *testing.T) {
 		has(t, db, globex, ledger.InProgress, now-5, now, "me")
 		want := rows(t, db)
 		got := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) {
-			return led.Reclaim(ctx, tx, start, "me", candidates(mine, over, yours, done, ledger.Key{Tenant: "acme", EventID: "gone", Handler: "x"}))
+			return led(db).Reclaim(ctx, tx, start, "me", candidates(db, mine, over, yours, done, ledger.Key{Tenant: "acme", EventID: "gone", Handler: "x"}))
 		})
 		slices.SortFunc(got, func(a, b ledger.Claim) int { return int(b.StartedAt - a.StartedAt) })
 		if !slices.Equal(got, []ledger.Claim{{mine, ledger.Token{StartedAt: now - 5, Owner: "me"}}, {over, ledger.Token{StartedAt: now - 80_000, Owner: "me"}}}) {

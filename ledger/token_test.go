@@ -25,21 +25,21 @@ func operations() []operation {
 	started, later := start.UnixMilli(), start.UnixMilli()+5000
 	same := row(key, "in_progress", started, started+60_000, "me", 0)
 	return []operation{
-		{"Done", func(ctx context.Context, _ *database.DB, tx *sql.Tx, now time.Time, c ledger.Claim) (bool, error) {
-			return led.Done(ctx, tx, now, c)
+		{"Done", func(ctx context.Context, db *database.DB, tx *sql.Tx, now time.Time, c ledger.Claim) (bool, error) {
+			return led(db).Done(ctx, tx, now, c)
 		}, ledger.InProgress, row(key, "done", started, started+60_000, "me", later)},
-		{"Release", func(ctx context.Context, _ *database.DB, tx *sql.Tx, _ time.Time, c ledger.Claim) (bool, error) {
-			return led.Release(ctx, tx, c)
+		{"Release", func(ctx context.Context, db *database.DB, tx *sql.Tx, _ time.Time, c ledger.Claim) (bool, error) {
+			return led(db).Release(ctx, tx, c)
 		}, ledger.InProgress, ""},
-		{"Renew", func(ctx context.Context, _ *database.DB, tx *sql.Tx, now time.Time, c ledger.Claim) (bool, error) {
-			got, err := led.Renew(ctx, tx, now, []ledger.Claim{c})
+		{"Renew", func(ctx context.Context, db *database.DB, tx *sql.Tx, now time.Time, c ledger.Claim) (bool, error) {
+			got, err := led(db).Renew(ctx, tx, now, []ledger.Claim{c})
 			return len(got) == 1 && got[0] == c, err
 		}, ledger.InProgress, row(key, "in_progress", started, later+60_000, "me", 0)},
 		{"Held", func(ctx context.Context, db *database.DB, _ *sql.Tx, _ time.Time, c ledger.Claim) (bool, error) {
-			return led.Held(ctx, db, c)
+			return led(db).Held(ctx, db, c)
 		}, ledger.InProgress, same},
-		{"DoneBy", func(ctx context.Context, _ *database.DB, tx *sql.Tx, _ time.Time, c ledger.Claim) (bool, error) {
-			return led.DoneBy(ctx, tx, c)
+		{"DoneBy", func(ctx context.Context, db *database.DB, tx *sql.Tx, _ time.Time, c ledger.Claim) (bool, error) {
+			return led(db).DoneBy(ctx, tx, c)
 		}, ledger.Done, row(key, "done", started, started+60_000, "me", 0)},
 	}
 }
@@ -106,7 +106,7 @@ func TestRenewMany(t *testing.T) {
 		stale := yours[0]
 		stale.Owner = "me"
 		got := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) {
-			return led.Renew(ctx, tx, later, append([]ledger.Claim{stale}, mine...))
+			return led(db).Renew(ctx, tx, later, append([]ledger.Claim{stale}, mine...))
 		})
 		slices.SortFunc(got, compare)
 		slices.SortFunc(mine, compare)
@@ -122,7 +122,7 @@ func TestRenewMany(t *testing.T) {
 		if !slices.Equal(rows(t, db), want) {
 			t.Errorf("rows\n%v, want\n%v", rows(t, db), want)
 		}
-		none := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) { return led.Renew(ctx, tx, later, nil) })
+		none := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) { return led(db).Renew(ctx, tx, later, nil) })
 		if none != nil || !slices.Equal(rows(t, db), want) {
 			t.Errorf("without claims: %v", none)
 		}
@@ -152,7 +152,7 @@ func TestLost(t *testing.T) {
 			{key, ledger.Token{StartedAt: now - 70_000, Owner: "a"}},
 		}
 		for limit, want := range map[int][]ledger.Claim{10: all, 3: all, 2: all[:2], 1: all[:1]} {
-			got, err := led.Lost(t.Context(), db, start, limit)
+			got, err := led(db).Lost(t.Context(), db, start, limit)
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("limit %d: %v, %v; want %v", limit, got, err, want)
 			}
@@ -168,7 +168,7 @@ func TestDropAndForget(t *testing.T) {
 		c := ledger.Claim{Key: key, Token: ledger.Token{StartedAt: now - 70_000, Owner: "me"}}
 		drop := func(c ledger.Claim) {
 			t.Helper()
-			in(t, db, func(ctx context.Context, tx *sql.Tx) (bool, error) { return true, led.Drop(ctx, tx, start, c) })
+			in(t, db, func(ctx context.Context, tx *sql.Tx) (bool, error) { return true, led(db).Drop(ctx, tx, start, c) })
 		}
 		for _, live := range []struct {
 			status ledger.Status
@@ -203,7 +203,7 @@ func TestDropAndForget(t *testing.T) {
 			if status != "" {
 				has(t, db, key, status, now, now+60_000, "me")
 			}
-			in(t, db, func(ctx context.Context, tx *sql.Tx) (bool, error) { return true, led.Forget(ctx, tx, key) })
+			in(t, db, func(ctx context.Context, tx *sql.Tx) (bool, error) { return true, led(db).Forget(ctx, tx, key) })
 			if !slices.Equal(rows(t, db), before) {
 				t.Errorf("forgotten %q: afterwards %v, want %v", status, rows(t, db), before)
 			}

@@ -213,9 +213,8 @@ func TestLostClaimsWithoutARow(t *testing.T) {
 		if ids := woken(r); !slices.Equal(ids, []string{rows[2].ID}) {
 			t.Errorf("woken %v, want %s", ids, rows[2].ID)
 		}
-		var left string
-		rig.Scan(t, db, `SELECT group_concat(event_id) FROM (SELECT event_id FROM processed_events ORDER BY event_id)`, nil, &left)
-		if want := rows[2].EventID + "," + rows[3].EventID; left != want {
+		left := rig.Dump(t, db, `SELECT event_id FROM processed_events ORDER BY event_id`)
+		if want := rows[2].EventID + "\n" + rows[3].EventID; left != want {
 			t.Errorf("claims left: %s, want %s", left, want)
 		}
 		other, _ := process(t, r)

@@ -3,6 +3,7 @@ package sweep_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
@@ -35,10 +36,11 @@ func mailer(r *rig.Rig) map[string]int {
 // fill gives a tenant n rows in the order of their ids, id 1 the oldest.
 func fill(t *testing.T, r *rig.Rig, tenantID string, n int, status durable.Status, key string, created time.Time) {
 	t.Helper()
-	rig.Exec(t, r.DB, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-		INSERT INTO event_deliveries (id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, created_at, updated_at)
-		SELECT $2 || $3 || printf('%06d', i), $2, 'e' || i, $3, 'billing.invoice.paid', 'loam', '{}', $4, $5, $5 FROM n`,
-		n, tenantID, key, status, database.At(created))
+	at := database.At(created)
+	rig.Insert(t, r.DB, "event_deliveries", "id, tenant_id, event_id, subscriber_key, event_name, queue, payload, status, created_at, updated_at",
+		n, func(i int) []any {
+			return []any{fmt.Sprintf("%s%s%06d", tenantID, key, i), tenantID, fmt.Sprint("e", i), key, paid, "loam", "{}", status, at, at}
+		})
 }
 
 // woken returns the ids of all wake-ups, and forgets those.
@@ -54,13 +56,7 @@ func woken(r *rig.Rig) []string {
 // dump is every value of the deliveries and the ledger.
 func dump(t *testing.T, db *database.DB) string {
 	t.Helper()
-	var a, b string
-	rig.Scan(t, db, `SELECT coalesce(group_concat(concat_ws('|', id, status, attempts, runs, unfinished, coalesce(last_error, '-'), errors, payload,
-		coalesce(next_attempt_at, '-'), coalesce(delivered_at, '-'), coalesce(discarded_at, '-'), created_at, updated_at, queue, headers), char(10)), '')
-		FROM (SELECT * FROM event_deliveries ORDER BY id)`, nil, &a)
-	rig.Scan(t, db, `SELECT coalesce(group_concat(concat_ws('|', tenant_id, event_id, handler, status, started_at, lease_until, owner), char(10)), '')
-		FROM (SELECT * FROM processed_events ORDER BY 1, 2, 3)`, nil, &b)
-	return a + "\n" + b
+	return rig.Dump(t, db, `SELECT * FROM event_deliveries ORDER BY id`) + "\n" + rig.Dump(t, db, `SELECT * FROM processed_events ORDER BY 1, 2, 3`)
 }
 
 // contract: S-02. The sweep wakes rows that are pending and due, the oldest due first and at most the limit, and returns how many;
@@ -243,7 +239,7 @@ func TestRowsThatCannotRunDoNotStarveTheOthers(t *testing.T) {
 		fill(t, r, "acme", 1000, durable.Pending, "paused", old)
 		fill(t, r, "acme", 1000, durable.Pending, "running", old)
 		rig.Exec(t, db, `INSERT INTO loam_pauses VALUES ('acme', 'paused', '2026-01-01')`)
-		rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, 'in_progress', $1, $1 + 60000, 'x', NULL
+		rig.Exec(t, db, `INSERT INTO processed_events SELECT tenant_id, event_id, subscriber_key, 'in_progress', CAST($1 AS bigint), CAST($1 AS bigint) + 60000, 'x', NULL
 			FROM event_deliveries WHERE subscriber_key = 'running'`, r.Clock.Now().UnixMilli())
 		e := r.Publish("acme", paid, nil)
 		r.Wakeups.Clear()
