@@ -44,6 +44,8 @@ type Config struct {
 	// Wrap, if set, wraps what makes the connections: for tracing, or for tests that inject faults. The wrapper must pass
 	// on the optional interfaces of the connections.
 	Wrap func(driver.Connector) driver.Connector
+
+	adopted bool // the pool that writes is the application's
 }
 
 // Open opens the database file at path with the default settings. See OpenConfig.
@@ -112,28 +114,16 @@ func (cfg Config) validate() error {
 }
 
 func open(ctx context.Context, cfg Config) (*database.DB, error) {
-	write, err := pool(cfg, 1, url.Values{
+	write, err := openPool(cfg, 1, url.Values{
 		"_txlock": {"immediate"},
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(" + string(cfg.Sync) + ")", "foreign_keys(1)"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	readOnly := url.Values{
-		"_txlock": {"deferred"},
-		"_pragma": {"busy_timeout(10000)", "query_only(1)", "foreign_keys(1)"},
-	}
-	read, err := pool(cfg, 4, readOnly)
+	db, err := assemble(cfg, write)
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
-	}
-	own, err := pool(cfg, 4, readOnly)
-	if err != nil {
-		return nil, errors.Join(err, write.Close(), read.Close())
-	}
-	db, err := database.New(database.Config{Dialect: database.SQLite, Write: write, Read: read, Own: own, Wait: cfg.Wait})
-	if err != nil {
-		return nil, errors.Join(err, write.Close(), read.Close(), own.Close())
 	}
 	if err := probe(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -141,8 +131,31 @@ func open(ctx context.Context, cfg Config) (*database.DB, error) {
 	return db, nil
 }
 
-// pool makes a pool of connections that stay open: each keeps its settings.
-func pool(cfg Config, conns int, query url.Values) (*sql.DB, error) {
+// assemble adds the pools for reading to the one that writes.
+func assemble(cfg Config, write *sql.DB) (*database.DB, error) {
+	readOnly := url.Values{
+		"_txlock": {"deferred"},
+		"_pragma": {"busy_timeout(10000)", "query_only(1)", "foreign_keys(1)"},
+	}
+	read, err := openPool(cfg, 4, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	own, err := openPool(cfg, 4, readOnly)
+	if err != nil {
+		return nil, errors.Join(err, read.Close())
+	}
+	db, err := database.New(database.Config{
+		Dialect: database.SQLite, Write: write, Adopted: cfg.adopted, Read: read, Own: own, Wait: cfg.Wait,
+	})
+	if err != nil {
+		return nil, errors.Join(err, read.Close(), own.Close())
+	}
+	return db, nil
+}
+
+// openPool makes a pool of connections that stay open: each keeps its settings.
+func openPool(cfg Config, conns int, query url.Values) (*sql.DB, error) {
 	path := (&url.URL{Path: cfg.Path}).EscapedPath()
 	if filepath.IsAbs(cfg.Path) {
 		path = "//" + path // an empty authority: else a path that begins with two slashes would have one

@@ -1,0 +1,97 @@
+// Package pgserver runs a PostgreSQL of its own for tests that stop and start it. It needs the server's programs, which
+// .ci/postgres finds.
+package pgserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/openloam/loam/internal/dbtest"
+)
+
+// Server is a server on a port of its own.
+type Server struct {
+	t    testing.TB
+	dir  string
+	port string
+}
+
+// Start starts a server that ends with the test. Where PostgreSQL is not tested at all, it skips.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	if os.Getenv(dbtest.URLEnv) == "" {
+		t.Skipf("PostgreSQL is not tested: run make postgres, and set %s as it says", dbtest.URLEnv)
+	}
+	// Not t.TempDir: its parent is closed to the user that the server runs as.
+	dir, err := os.MkdirTemp("", "loam-pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close()
+	s := &Server{t: t, dir: filepath.Join(dir, "data"), port: port}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.Up()
+	t.Cleanup(s.Down)
+	return s
+}
+
+// URL is the server's, with its first database.
+func (s *Server) URL() string { return "postgres://loam@127.0.0.1:" + s.port + "/postgres" }
+
+// Addr is where it listens.
+func (s *Server) Addr() string { return "127.0.0.1:" + s.port }
+
+// Up starts the server and waits until it answers.
+func (s *Server) Up() {
+	s.t.Helper()
+	s.do("start", s.dir, s.port)
+}
+
+// Down stops the server as a crash does: every connection breaks at once.
+func (s *Server) Down() {
+	s.t.Helper()
+	if _, err := os.Stat(filepath.Join(s.dir, "postmaster.pid")); err == nil {
+		s.do("stop", s.dir)
+	}
+}
+
+func (s *Server) do(args ...string) {
+	s.t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "postgres"), args...).CombinedOutput() //nolint:gosec // our own script
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		s.t.Fatalf("postgres %s: %v\n%s\n%s", strconv.Quote(args[0]), err, out, log)
+	}
+}
+
+// moduleRoot is the folder of go.mod.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s", dir)
+		}
+	}
+	return "", err
+}
