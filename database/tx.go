@@ -24,6 +24,20 @@ func (db *DB) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	return db.inTx(ctx, false, fn)
 }
 
+// conflictTries is how often InTxRetry runs its function at most.
+const conflictTries = 4
+
+// InTxRetry is InTx for a function that may run again: of a transaction that PostgreSQL rolled back because it was in
+// conflict with another, nothing is there. After four tries the conflict is reported.
+func (db *DB) InTxRetry(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	for try := 1; ; try++ {
+		err := db.InTx(ctx, fn)
+		if try == conflictTries || !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
 // InTxFirst is InTx for what cannot wait: it goes before every InTx that is still waiting. The renewal of claims uses it.
 func (db *DB) InTxFirst(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.inTx(ctx, true, fn)

@@ -27,7 +27,7 @@ func (d *Deliveries) Capture(ctx context.Context, e events.Event) error {
 		return err
 	}
 	var rows []Ref
-	err = d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		rows, err = d.capture(ctx, tx, e, targets)
 		return err
 	})

@@ -70,7 +70,7 @@ func (d *Deliveries) readKnown(ctx context.Context, q tenant.Querier) ([]Known, 
 // and retires those that the registry says are gone.
 func (d *Deliveries) Announce(ctx context.Context, start bool) error {
 	now := database.At(d.Now())
-	err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, s := range d.Registry.Registered() {
 			aliases, _ := json.Marshal(append([]string{}, s.Aliases...)) // strings always encode
 			if _, err := tx.ExecContext(ctx, `INSERT INTO loam_subscribers (key, pattern, queue, aliases, first_seen, last_seen)

@@ -43,7 +43,7 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 	if d.DB.InTransaction(ctx) {
 		return events.ErrInTransaction
 	}
-	return d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := EventDelivery{ID: id, TenantID: t}
 		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
 			t, id).Scan(&row.EventID, &row.SubscriberKey)

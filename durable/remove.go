@@ -26,7 +26,7 @@ func (d *Deliveries) ParkRemoved(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		var n int64
-		err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			n = 0
 			found, err := d.seizePending(ctx, tx, t)
 			if err != nil || len(found) == 0 {

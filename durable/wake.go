@@ -66,7 +66,7 @@ func (d *Deliveries) Wake(ctx context.Context, tenantID string, rows []Ref) (int
 
 // wakeOne returns how many rows it woke, and the first error.
 func (d *Deliveries) wakeOne(ctx context.Context, w Wakeup) (int, error) {
-	err := d.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return d.Enqueuer.Enqueue(ctx, tx, []Wakeup{w})
 	})
 	if err == nil {
