@@ -44,8 +44,11 @@ var allowed = map[string][]string{
 		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
 	},
 	// 6
-	"cmd/loam":            {"database/sqlite", "migrations"},
+	"internal/dburl":      {"database", "database/postgres", "database/sqlite"},
+	"cmd/loam":            {"internal/dburl", "migrations"},
+	"cmd/loam-bench":      {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/admin":      {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"examples/postgres":   {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
 	"internal/dbtest": {"database", "database/sqlite", "migrations"},

@@ -1,6 +1,8 @@
 // Command loam is Loam's tool for operators.
 //
-//	loam migrate --sqlite app.db    brings a database to this build's schema
+//	loam migrate                      brings the database of LOAM_DATABASE_URL to this build's schema
+//	loam migrate --sqlite app.db      likewise a file
+//	loam migrate --postgres URL       likewise a database of PostgreSQL's
 package main
 
 import (
@@ -13,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/openloam/loam/database/sqlite"
+	"github.com/openloam/loam/internal/dburl"
 	"github.com/openloam/loam/migrations"
 )
 
@@ -32,15 +34,21 @@ func command() *cobra.Command {
 }
 
 func migrateCommand() *cobra.Command {
-	var file string
+	var from source
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database to this build's schema, River's tables included",
 		Long: "Bring a database to this build's schema, River's tables included.\n" +
-			"It may run while others run it, and again: what is applied stays.",
+			"It may run while others run it, and again: what is applied stays.\n\n" +
+			"Without a flag the database is that of " + dburl.Env + ":\n" + dburl.Allowed + ".\n" +
+			"What is on a command line, others see in the list of processes: give a password in " + dburl.Env + " or PGPASSWORD.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			db, err := sqlite.Open(cmd.Context(), file)
+			place, err := from.place(cmd)
+			if err != nil {
+				return err
+			}
+			db, err := place.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -56,11 +64,10 @@ func migrateCommand() *cobra.Command {
 			for _, name := range res.Applied {
 				fmt.Fprintln(cmd.OutOrStdout(), "applied", name)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is up to date (%d applied)\n", file, len(res.Applied))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is up to date (%d applied)\n", place, len(res.Applied))
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "sqlite", "", "the SQLite database `file`; it is created if it is missing")
-	_ = cmd.MarkFlagRequired("sqlite")
+	from.flags(cmd)
 	return cmd
 }
