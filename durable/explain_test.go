@@ -11,6 +11,24 @@ import (
 	"github.com/openloam/loam/internal/rig"
 )
 
+// askPages asks all that the pages ask of acme's deliveries; place is that of a dead one.
+func askPages(t *testing.T, r *rig.Rig, place durable.Place) {
+	t.Helper()
+	for _, q := range []durable.PageQuery{
+		{Status: durable.Dead}, {Status: durable.Dead, Before: place}, {Status: durable.Dead, After: place}, {Status: durable.Pending},
+	} {
+		if _, err := r.Deliveries.Page(r.Ctx("acme"), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Deliveries.Counts(r.Ctx("acme")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Deliveries.Inspect(r.Ctx("acme"), place.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each query of the pages reads an index and sorts nothing, on filled tables, with and without the planner's statistics.
 // scenario: B193
 func TestPagesUseIndexes(t *testing.T) {
@@ -18,9 +36,9 @@ func TestPagesUseIndexes(t *testing.T) {
 	db, faults := dbtest.Open(t)
 	r := rig.New(t, db)
 	for tenantID, prefix := range map[string]string{"acme": "a", "globex": "g"} {
-		fill(r, tenantID, prefix+"done", durable.Delivered, 5000, "$4")
-		fill(r, tenantID, prefix+"dead", durable.Dead, 1000, "$4")
-		fill(r, tenantID, prefix+"wait", durable.Pending, 1000, "$4")
+		fill(r, tenantID, prefix+"done", durable.Delivered, 5000)
+		fill(r, tenantID, prefix+"dead", durable.Dead, 1000)
+		fill(r, tenantID, prefix+"wait", durable.Pending, 1000)
 	}
 	place := durable.Place{At: database.At(r.Clock.Now()), ID: "adead-000500"}
 	ask := func() (queries []string) {
@@ -31,19 +49,7 @@ func TestPagesUseIndexes(t *testing.T) {
 			return nil
 		})
 		defer faults.Before(nil)
-		for _, q := range []durable.PageQuery{
-			{Status: durable.Dead}, {Status: durable.Dead, Before: place}, {Status: durable.Dead, After: place}, {Status: durable.Pending},
-		} {
-			if _, err := r.Deliveries.Page(r.Ctx("acme"), q); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := r.Deliveries.Counts(r.Ctx("acme")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Deliveries.Inspect(r.Ctx("acme"), "adead-000500"); err != nil {
-			t.Fatal(err)
-		}
+		askPages(t, r, place)
 		return queries
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -57,7 +63,7 @@ func TestPagesUseIndexes(t *testing.T) {
 		for _, q := range queries {
 			steps := plan(t, db, q)
 			for _, step := range steps {
-				if strings.HasPrefix(step, "SCAN") && step != "SCAN CONSTANT ROW" && !strings.Contains(step, "(subquery") || strings.Contains(step, "TEMP B-TREE") {
+				if strings.HasPrefix(step, "SCAN") && step != "SCAN CONSTANT ROW" && step != "SCAN found" || strings.Contains(step, "TEMP B-TREE") {
 					t.Errorf("analyzed %v: %s\n%s\nof %q", analyzed, q, step, steps)
 				}
 			}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/openloam/loam/database"
-	"github.com/openloam/loam/ledger"
 	"github.com/openloam/loam/tenant"
 )
 
@@ -44,10 +43,10 @@ func (d *Deliveries) Inspect(ctx context.Context, id string) (Inspection, error)
 		Paused        bool  `bun:"paused"`
 	}
 	const claim = ` FROM processed_events AS p WHERE p.tenant_id = d.tenant_id AND p.event_id = d.event_id
-		AND p.handler = d.subscriber_key AND p.status = ?)`
+		AND p.handler = d.subscriber_key AND p.status <> 'done')`
 	err = d.DB.Mapper().NewSelect().Model(&row).ColumnExpr(columns).
-		ColumnExpr("(SELECT p.started_at"+claim+" AS started_ms", ledger.InProgress).
-		ColumnExpr("(SELECT p.lease_until"+claim+" AS lease_ms", ledger.InProgress).
+		ColumnExpr("(SELECT p.started_at"+claim+" AS started_ms").
+		ColumnExpr("(SELECT p.lease_until"+claim+" AS lease_ms").
 		ColumnExpr("EXISTS (SELECT 1 FROM loam_pauses AS z WHERE z.tenant_id = d.tenant_id AND z.subscriber_key = d.subscriber_key) AS paused").
 		Where("d.tenant_id = ?", t).Where("d.id = ?", id).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {

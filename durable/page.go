@@ -200,7 +200,7 @@ func (d *Deliveries) Counts(ctx context.Context) (Counts, error) {
 	if err != nil {
 		return Counts{}, err
 	}
-	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND status = '%s' LIMIT $2) AS some)`
+	const count = `(SELECT count(*) FROM (SELECT 1 FROM event_deliveries WHERE tenant_id = $1 AND status = '%s' LIMIT $2) AS found)`
 	var c Counts
 	err = d.DB.Read().QueryRowContext(ctx, fmt.Sprintf(`SELECT `+count+`, `+count, Dead, Pending), t, CountLimit+1).Scan(&c.Dead, &c.Pending)
 	if err != nil {

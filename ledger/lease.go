@@ -24,7 +24,7 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 		UPDATE processed_events SET lease_until = $1 WHERE (tenant_id, event_id, handler) IN
 		       (SELECT p.tenant_id, p.event_id, p.handler FROM `+l.Dialect.Each(2)+` CROSS JOIN processed_events AS p
 		         WHERE p.tenant_id = j.value ->> 0 AND p.event_id = j.value ->> 1 AND p.handler = j.value ->> 2
-		           AND p.status = 'in_progress' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+
+		           AND p.status <> 'done' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+
 		l.Dialect.LockFree("p")+`)
 		RETURNING tenant_id, event_id, handler, started_at, owner`,
 		database.Millis(now)+l.Lease.Milliseconds(), string(mine))
@@ -35,7 +35,7 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 func (l *Ledger) Held(ctx context.Context, db *database.DB, c Claim) (bool, error) {
 	var n int
 	err := db.Own().QueryRowContext(ctx, `SELECT count(*) FROM processed_events
-		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status = 'in_progress' AND started_at = $4 AND owner = $5`,
+		WHERE tenant_id = $1 AND event_id = $2 AND handler = $3 AND status <> 'done' AND started_at = $4 AND owner = $5`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner).Scan(&n)
 	return n > 0, err
 }
@@ -50,7 +50,7 @@ func (l *Ledger) Lost(ctx context.Context, db *database.DB, now time.Time, limit
 // Drop deletes a claim that may be taken over, and whose delivery is gone.
 func (l *Ledger) Drop(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM processed_events WHERE tenant_id = $1 AND event_id = $2 AND handler = $3
-		AND status = 'in_progress' AND started_at = $4 AND owner = $5 AND lease_until <= $6`,
+		AND status <> 'done' AND started_at = $4 AND owner = $5 AND lease_until <= $6`,
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner, l.takeover(now))
 	return err
 }

@@ -122,7 +122,9 @@ func TestRenewMany(t *testing.T) {
 		if !slices.Equal(rows(t, db), want) {
 			t.Errorf("rows\n%v, want\n%v", rows(t, db), want)
 		}
-		none := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) { return led(db).Renew(ctx, tx, later, nil) })
+		none := in(t, db, func(ctx context.Context, tx *sql.Tx) ([]ledger.Claim, error) {
+			return led(db).Renew(ctx, tx, later, nil)
+		})
 		if none != nil || !slices.Equal(rows(t, db), want) {
 			t.Errorf("without claims: %v", none)
 		}

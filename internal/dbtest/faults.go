@@ -12,6 +12,8 @@ type Op struct {
 	Kind string
 	// SQL is the statement's text, for exec and query.
 	SQL string
+	// Args are its arguments.
+	Args []driver.NamedValue
 }
 
 // Faults injects failures. The zero Faults injects none.
@@ -122,7 +124,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedValue) (res driver.Result, err error) {
-	err = c.faults.do(Op{"exec", q}, func() (err error) {
+	err = c.faults.do(Op{"exec", q, args}, func() (err error) {
 		res, err = c.fullConn.ExecContext(ctx, q, args)
 		return err
 	})
@@ -131,7 +133,7 @@ func (c *conn) ExecContext(ctx context.Context, q string, args []driver.NamedVal
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = c.faults.do(Op{"query", q}, func() (err error) {
+	err = c.faults.do(Op{"query", q, args}, func() (err error) {
 		rows, err = c.fullConn.QueryContext(ctx, q, args)
 		return err
 	})

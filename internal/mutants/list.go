@@ -4,8 +4,8 @@ package main
 var mutants = []mutant{
 	{
 		name: "an outcome without its token", file: "ledger/ledger.go",
-		old: "AND handler = $3 AND status = 'in_progress' AND started_at = $4 AND owner = $5`,\n\t\tc.Tenant",
-		new: "AND handler = $3 AND status = 'in_progress' AND $4 > 0 AND $5 > ''`,\n\t\tc.Tenant",
+		old: "AND handler = $3 AND status <> 'done' AND started_at = $4 AND owner = $5`,\n\t\tc.Tenant",
+		new: "AND handler = $3 AND status <> 'done' AND $4 > 0 AND $5 > ''`,\n\t\tc.Tenant",
 		pkg: "./durable", run: "TestTheOutcomeOfALostClaimIsRefused|TestAnOldTokenDoesNotFitANewClaim",
 	},
 	{
