@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
 	"internal/dbtest": {"database", "database/sqlite", "migrations"},
+	"internal/model":  {},
 	"internal/rig":    {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
 }
 

@@ -40,7 +40,7 @@ type claim struct {
 	tenant string
 	owner  string
 	ids    []string // to claim
-	early  []string // asked for as well, and not due yet: put back
+	aside  []string // asked for as well, and not to be claimed: not due yet, or run by this process
 	handOn []Wakeup // committed together with the claim
 	repeat bool
 
@@ -82,7 +82,7 @@ func (c *claim) take(ctx context.Context) ([]*run, error) {
 
 func (c *claim) halves(ctx context.Context) ([]*run, error) {
 	half := len(c.ids) / 2
-	left := &claim{d: c.d, tenant: c.tenant, owner: ledger.NewOwner(), ids: c.ids[:half], early: c.early, handOn: c.handOn}
+	left := &claim{d: c.d, tenant: c.tenant, owner: ledger.NewOwner(), ids: c.ids[:half], aside: c.aside, handOn: c.handOn}
 	right := &claim{d: c.d, tenant: c.tenant, owner: ledger.NewOwner(), ids: c.ids[half:]}
 	runs, errLeft := left.take(ctx)
 	more, errRight := right.take(ctx)

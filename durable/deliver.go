@@ -44,11 +44,11 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	var ready, later []Ref
 	for _, r := range rows {
 		switch {
-		case r.early:
-			c.early = append(c.early, r.ID)
+		case r.early, d.inflight.has(ledger.Key{Tenant: t, EventID: r.eventID, Handler: r.Key}):
+			c.aside = append(c.aside, r.ID)
 		case r.Unfinished >= suspectFrom && !alone:
 			later = append(later, r.Ref)
-		case !d.inflight.has(ledger.Key{Tenant: t, EventID: r.eventID, Handler: r.Key}): // else its run does what is needed
+		default:
 			ready = append(ready, r.Ref)
 		}
 	}
@@ -63,7 +63,7 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 			c.ids = append(c.ids, r.ID)
 		}
 	}
-	if len(c.ids)+len(c.early)+len(later) == 0 {
+	if len(c.ids)+len(c.aside)+len(later) == 0 {
 		return nil
 	}
 	c.handOn = d.wakeups(t, later)

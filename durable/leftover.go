@@ -10,10 +10,13 @@ import (
 	"github.com/openloam/loam/ledger"
 )
 
+// besideWait is how long a wake-up waits that came while its row's run was on its way out.
+const besideWait = time.Second
+
 // leftover decides about the rows that were asked for and not granted, and returns those to be woken later.
 func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted map[string]bool) ([]Ref, error) {
 	var ask []string
-	for _, id := range slices.Concat(c.early, c.ids) {
+	for _, id := range slices.Concat(c.aside, c.ids) {
 		if !granted[id] {
 			ask = append(ask, id)
 		}
@@ -52,6 +55,8 @@ func (c *claim) leftover(ctx context.Context, tx *sql.Tx, now time.Time, granted
 				continue
 			}
 			r.at = time.UnixMilli(lease).Add(c.d.Ledger.Margin)
+		case c.d.inflight.has(key): // its run has its outcome, and that outcome may have inserted the very wake-up that is here
+			r.at = now.Add(besideWait)
 		}
 		again = append(again, r)
 	}
