@@ -126,8 +126,9 @@ func missing(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) 
 	}), rows.Err()
 }
 
-// insertBatch keeps a statement below SQLite's limit of 32,766 parameters.
-const insertBatch = 1000
+// insertBatch keeps a statement far below the limits of parameters (SQLite's is 32,766), and short: SQLite looks for each
+// parameter's name among those before it.
+const insertBatch = 200
 
 func (d *Deliveries) insert(ctx context.Context, tx *sql.Tx, e events.Event, targets []target) ([]Ref, error) {
 	var out []Ref

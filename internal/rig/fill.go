@@ -11,8 +11,8 @@ import (
 	"github.com/openloam/loam/database"
 )
 
-// fillBatch keeps a statement below the databases' limits on parameters.
-const fillBatch = 1000
+// fillBatch keeps a statement short: SQLite looks for each parameter's name among those before it.
+const fillBatch = 50
 
 // Insert adds n rows to a table, many with each statement: row returns the values of the columns (separated by commas) for
 // i = 1 to n.
