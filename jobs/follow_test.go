@@ -14,7 +14,10 @@ import (
 )
 
 // followUps is the condition of the jobs that go on with a tenant's sweep.
-const followUps = isSweep + ` AND json(args) ->> 'tenant_id' IS NOT NULL AND state IN ('available', 'scheduled')`
+const followUps = isSweep + ` AND args ->> 'tenant_id' IS NOT NULL AND state IN ('available', 'scheduled')`
+
+// place is where sweeps were when they were full.
+var place = database.At(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
 
 // due makes the follow-up's time come.
 func due(t *testing.T, db *database.DB) {
@@ -28,14 +31,15 @@ func checkFollowUp(t *testing.T, db *database.DB, since time.Time, want sweep.Fu
 	if n := count(t, db, followUps); n != 1 {
 		t.Fatalf("%d follow-ups, want one", n)
 	}
-	var id, at, row string
-	var scheduled float64
-	rig.Scan(t, db, `SELECT json(args) ->> 'tenant_id', json(args) -> 'after' ->> 'due', json(args) -> 'after' ->> 'id', unixepoch(scheduled_at, 'subsec')
-		FROM river_job WHERE `+followUps, nil, &id, &at, &row, &scheduled)
-	if got := (sweep.Full{Tenant: id, After: durable.Cursor{Due: at, ID: row}}); got != want {
-		t.Errorf("it goes on with %v, want %v", got, want)
+	var got sweep.Full
+	var at string
+	var scheduled database.Time
+	rig.Scan(t, db, `SELECT args ->> 'tenant_id', args -> 'after' ->> 'due', args -> 'after' ->> 'id', scheduled_at
+		FROM river_job WHERE `+followUps, nil, &got.Tenant, &at, &got.After.ID, &scheduled)
+	if err := got.After.Due.UnmarshalText([]byte(at)); err != nil || got != want {
+		t.Errorf("it goes on with %v, want %v; %v", got, want, err)
 	}
-	wait := time.UnixMilli(int64(scheduled * 1000)).Sub(since)
+	wait := scheduled.Sub(since)
 	if slack := time.Since(since); wait < 10*time.Second-10*time.Millisecond || wait > 10*time.Second+slack {
 		t.Errorf("it goes on after %v, want 10s", wait)
 	}
@@ -48,8 +52,8 @@ func checkFollowUp(t *testing.T, db *database.DB, since time.Time, want sweep.Fu
 func TestFullSweepGoesOn(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		first := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: "2026-01-02 03:04:05.000006", ID: "d500"}}
-		second := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: "2026-01-02 03:04:06.000007", ID: "d900"}}
+		first := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: place, ID: "d500"}}
+		second := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: database.At(place.Add(time.Second + time.Microsecond)), ID: "d900"}}
 		s := &sweeper{
 			all: func(int) ([]sweep.Full, error) { return []sweep.Full{first}, errors.New("another tenant failed") },
 			tenant: func(n int) (*sweep.Full, error) {
@@ -98,20 +102,20 @@ func TestFullSweepWaitsForTheBacklog(t *testing.T) {
 		}{{99, true}, {100, false}} {
 			rig.Exec(t, db, `DELETE FROM river_job`)
 			backlog(t, db, c.waiting)
-			place := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: "2026-01-02 03:04:05.000006", ID: "d500"}}
-			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue) VALUES
-				(jsonb('{"tenant_id":"acme","after":{"due":"2026-01-02 03:04:05.000006","id":"d500"}}'), $1, 1, $2)`, sweepKind, durable.MaintenanceQueue)
+			from := sweep.Full{Tenant: "acme", After: durable.Cursor{Due: place, ID: "d500"}}
+			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue) VALUES (`+binary(db, 1)+`, $2, 1, $3)`,
+				`{"tenant_id":"acme","after":{"due":"2026-01-02T03:04:05.000006Z","id":"d500"}}`, sweepKind, durable.MaintenanceQueue)
 			s := &sweeper{}
 			j, _ := newJobs(t, db)
 			before := time.Now()
 			start(t, j, jobs.Work{Sweeper: s})
 			until(t, "worked", func() bool {
-				return count(t, db, isSweep+` AND json(args) ->> 'tenant_id' IS NOT NULL AND state = 'completed'`) == 1
+				return count(t, db, isSweep+` AND args ->> 'tenant_id' IS NOT NULL AND state = 'completed'`) == 1
 			})
 			stop(t, j)
 			_, asked, _ := s.seen()
 			if c.sweeps {
-				if len(asked) != 1 || asked[0] != place || count(t, db, followUps) != 0 {
+				if len(asked) != 1 || asked[0] != from || count(t, db, followUps) != 0 {
 					t.Errorf("with %d waiting: it swept %v, and %d follow-ups wait", c.waiting, asked, count(t, db, followUps))
 				}
 				continue
@@ -119,7 +123,7 @@ func TestFullSweepWaitsForTheBacklog(t *testing.T) {
 			if len(asked) != 0 {
 				t.Errorf("with %d waiting: it swept %v", c.waiting, asked)
 			}
-			checkFollowUp(t, db, before, place)
+			checkFollowUp(t, db, before, from)
 		}
 	})
 }
@@ -131,9 +135,10 @@ func backlog(t *testing.T, db *database.DB, waiting int) {
 		n               int
 		state, finality string
 	}{{waiting, "available", "NULL"}, {10, "scheduled", "NULL"}, {10, "running", "NULL"}, {10, "completed", "CURRENT_TIMESTAMP"}} {
-		rig.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-			INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at, attempted_at, scheduled_at)
-			SELECT jsonb('{}'), 'loam_event_delivery', 25, 'nobody_works_it', $2, `+c.finality+`, CURRENT_TIMESTAMP, '2030-01-01 00:00:00.000' FROM n`,
-			c.n, c.state)
+		for range c.n {
+			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at, attempted_at, scheduled_at)
+				VALUES (`+binary(db, 1)+`, 'loam_event_delivery', 25, 'nobody_works_it', $2, `+c.finality+`, CURRENT_TIMESTAMP, '2030-01-01 00:00:00.000')`,
+				"{}", c.state)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -60,6 +61,22 @@ func count(t *testing.T, db *database.DB, where string, args ...any) int {
 	var n int
 	rig.Scan(t, db, `SELECT count(*) FROM river_job WHERE `+where, args, &n)
 	return n
+}
+
+// binary is parameter n, a JSON text, as River's columns hold it.
+func binary(db *database.DB, n int) string {
+	if db.Dialect() == database.PostgreSQL {
+		return fmt.Sprintf("CAST($%d AS jsonb)", n)
+	}
+	return fmt.Sprintf("jsonb($%d)", n)
+}
+
+// same is the condition that the JSON in column is that of parameter n.
+func same(db *database.DB, column string, n int) string {
+	if db.Dialect() == database.PostgreSQL {
+		return column + " = " + binary(db, n)
+	}
+	return fmt.Sprintf("json(%s) = json($%d)", column, n)
 }
 
 // until waits for ok, and fails the test if it does not come.

@@ -68,13 +68,15 @@ func TestWhatAJobCarries(t *testing.T) {
 		j, _ := newJobs(t, db)
 		at := time.Date(2030, 3, 1, 12, 0, 0, 7*int(time.Millisecond), time.UTC)
 		enqueue(t, db, j, durable.Wakeup{Tenant: "acme", IDs: []string{"d1", "d2"}, Queue: "slow", At: at})
-		var kind, args, queue, state, scheduled string
-		rig.Scan(t, db, `SELECT kind, json(args), queue, state, strftime('%Y-%m-%d %H:%M:%f', scheduled_at) FROM river_job`, nil,
-			&kind, &args, &queue, &state, &scheduled)
-		if kind != "loam_event_delivery" || args != `{"tenant_id":"acme","delivery_ids":["d1","d2"]}` || queue != "slow" {
-			t.Errorf("the job is %s %s in %s", kind, args, queue)
+		var kind, queue, state string
+		var args bool
+		var scheduled database.Time
+		rig.Scan(t, db, `SELECT kind, `+same(db, "args", 1)+`, queue, state, scheduled_at FROM river_job`,
+			[]any{`{"tenant_id":"acme","delivery_ids":["d1","d2"]}`}, &kind, &args, &queue, &state, &scheduled)
+		if kind != "loam_event_delivery" || !args || queue != "slow" {
+			t.Errorf("the job is %s in %s; its arguments as wanted: %v", kind, queue, args)
 		}
-		if state != "scheduled" || scheduled != "2030-03-01 12:00:00.007" {
+		if state != "scheduled" || !scheduled.Equal(at) {
 			t.Errorf("the job is %s for %s", state, scheduled)
 		}
 	})
@@ -138,12 +140,11 @@ func TestAJobIsDelivered(t *testing.T) {
 func TestAJobThatNamesNothing(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		for i, args := range []string{
+		for _, args := range []string{
 			`{}`, `{"tenant_id":"acme"}`, `{"tenant_id":"acme","delivery_ids":[]}`, `{"delivery_ids":["d1"]}`,
 			`{"tenant_id":"acme","delivery_ids":["known"],"later":{"more":1}}`,
 		} {
-			rig.Exec(t, db, `INSERT INTO river_job (id, args, kind, max_attempts, queue) VALUES ($1, jsonb($2), 'loam_event_delivery', 25, 'loam')`,
-				i+1, args)
+			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue) VALUES (`+binary(db, 1)+`, 'loam_event_delivery', 25, 'loam')`, args)
 		}
 		j, _ := newJobs(t, db)
 		d := &deliverer{}
@@ -168,20 +169,24 @@ func TestWhenDeliverFails(t *testing.T) {
 		away := errors.New("the database is away")
 		for errorsBefore, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 6: time.Minute, 20: time.Minute} {
 			rig.Exec(t, db, `DELETE FROM river_job`)
-			history := "[" + strings.TrimSuffix(strings.Repeat(`{"at":"2026-01-01T00:00:00Z","attempt":1,"error":"x","trace":""},`, errorsBefore), ",") + "]"
-			rig.Exec(t, db, `INSERT INTO river_job (args, attempt, errors, kind, max_attempts, queue)
-				VALUES (jsonb('{"tenant_id":"acme","delivery_ids":["d1"]}'), $1, jsonb($2), 'loam_event_delivery', 25, 'loam')`, errorsBefore, history)
+			const one = `{"at":"2026-01-01T00:00:00Z","attempt":1,"error":"x","trace":""}`
+			history, errorsOf, length := "["+strings.TrimSuffix(strings.Repeat(one+",", errorsBefore), ",")+"]", "jsonb($3)", "json_array_length(errors)"
+			if db.Dialect() == database.PostgreSQL {
+				history, errorsOf, length = one, "array_fill(CAST($3 AS jsonb), ARRAY[CAST($1 AS int)])", "cardinality(errors)"
+			}
+			rig.Exec(t, db, `INSERT INTO river_job (attempt, args, errors, kind, max_attempts, queue)
+				VALUES (CAST($1 AS int), `+binary(db, 2)+`, `+errorsOf+`, 'loam_event_delivery', 25, 'loam')`,
+				errorsBefore, `{"tenant_id":"acme","delivery_ids":["d1"]}`, history)
 			j, _ := newJobs(t, db)
 			d := &deliverer{answers: []error{away}}
 			before := time.Now()
 			start(t, j, jobs.Work{Deliveries: d})
-			const failed = `kind = 'loam_event_delivery' AND json_array_length(errors) = $1`
+			failed := `kind = 'loam_event_delivery' AND ` + length + ` = $1`
 			until(t, "failed", func() bool { return count(t, db, failed, errorsBefore+1) == 1 })
 			after := time.Now()
 			stop(t, j)
-			var scheduled float64
-			rig.Scan(t, db, `SELECT unixepoch(scheduled_at, 'subsec') FROM river_job WHERE kind = 'loam_event_delivery'`, nil, &scheduled)
-			at := time.UnixMilli(int64(scheduled * 1000))
+			var at database.Time
+			rig.Scan(t, db, `SELECT scheduled_at FROM river_job WHERE kind = 'loam_event_delivery'`, nil, &at)
 			if at.Before(before.Add(want-10*time.Millisecond)) || at.After(after.Add(want+10*time.Millisecond)) {
 				t.Errorf("after error %d: retried %v after %v, want %v", errorsBefore+1, at.Sub(before), before, want)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/internal/txmark"
 )
 
 //go:embed sqlite/*.sql postgres/*.sql
@@ -48,6 +49,9 @@ type migration struct {
 // On SQLite all of it is one transaction. On PostgreSQL a session's advisory lock keeps the others waiting, and each
 // migration is a transaction.
 func Migrate(ctx context.Context, db *database.DB, now time.Time) (Result, error) {
+	if db.InTransaction(ctx) {
+		return Result{}, fmt.Errorf("migrate: %w", txmark.ErrInTransaction)
+	}
 	all, err := load(db.Dialect())
 	if err != nil {
 		return Result{}, err
