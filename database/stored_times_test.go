@@ -51,43 +51,44 @@ func timesInZone(t *testing.T, zone string) {
 	if _, want := base.In(loc).Zone(); base.Location() != time.Local || offset(base) != want {
 		t.Fatalf("the local time is %v, not that of %s", base, zone)
 	}
-	db, _ := dbtest.Open(t)
-	local := func(c *durable.Config) { // the rig's clock as time.Now gives it: local, with a monotonic reading
-		utc := c.Now
-		c.Now = func() time.Time { return base.Add(utc().Sub(base)) }
-	}
-	r := rig.New(t, db, local)
-	r.Clock.Add(base.Sub(r.Clock.Now()))
-	r.Registry.RegisterFunc("mailer", eventName, func(context.Context, events.Event) error { return errors.New("no") })
-	r.Publish("acme", eventName, nil)
-	r.Work()
-	const microseconds = "2006-01-02 15:04:05.000000"
-	start := base.UTC().Format(microseconds)
-	due := base.Add(time.Minute).UTC().Format(microseconds)
-	got := texts(t.Context(), t, db, `SELECT created_at, next_attempt_at, status FROM event_deliveries`)
-	if want := []string{start, due, "pending"}; got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
-		t.Fatalf("stored %q, want %q", got, want)
-	}
-
-	r.Wakeups.Clear()
-	s := r.Second(local)
-	ran := 0
-	s.Registry.RegisterFunc("mailer", eventName, func(context.Context, events.Event) error {
-		ran++
-		return nil
-	})
-	for _, step := range []struct {
-		wait time.Duration
-		want int
-	}{{time.Minute - time.Microsecond, 0}, {time.Microsecond, 1}} {
-		s.Clock.Add(step.wait)
-		if n, err := s.Sweeper.RedeliverStuck(s.Ctx("acme"), s.Clock.Now(), 500); err != nil || n != step.want {
-			t.Fatalf("the sweep woke %d (%v), want %d", n, err, step.want)
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		local := func(c *durable.Config) { // the rig's clock as time.Now gives it: local, with a monotonic reading
+			utc := c.Now
+			c.Now = func() time.Time { return base.Add(utc().Sub(base)) }
 		}
-	}
-	if s.Work(); ran != 1 || s.Row("acme", "mailer").Status != durable.Delivered {
-		t.Errorf("%d runs; the row is %+v", ran, s.Row("acme", "mailer"))
-	}
+		r := rig.New(t, db, local)
+		r.Clock.Add(base.Sub(r.Clock.Now()))
+		r.Registry.RegisterFunc("mailer", eventName, func(context.Context, events.Event) error { return errors.New("no") })
+		r.Publish("acme", eventName, nil)
+		r.Work()
+		const microseconds = "2006-01-02 15:04:05.000000"
+		start := base.UTC().Format(microseconds)
+		due := base.Add(time.Minute).UTC().Format(microseconds)
+		got := texts(t.Context(), t, db, `SELECT created_at, next_attempt_at, status FROM event_deliveries`)
+		if want := []string{start, due, "pending"}; got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+			t.Fatalf("stored %q, want %q", got, want)
+		}
+
+		r.Wakeups.Clear()
+		s := r.Second(local)
+		ran := 0
+		s.Registry.RegisterFunc("mailer", eventName, func(context.Context, events.Event) error {
+			ran++
+			return nil
+		})
+		for _, step := range []struct {
+			wait time.Duration
+			want int
+		}{{time.Minute - time.Microsecond, 0}, {time.Microsecond, 1}} {
+			s.Clock.Add(step.wait)
+			if n, err := s.Sweeper.RedeliverStuck(s.Ctx("acme"), s.Clock.Now(), 500); err != nil || n != step.want {
+				t.Fatalf("the sweep woke %d (%v), want %d", n, err, step.want)
+			}
+		}
+		if s.Work(); ran != 1 || s.Row("acme", "mailer").Status != durable.Delivered {
+			t.Errorf("%d runs; the row is %+v", ran, s.Row("acme", "mailer"))
+		}
+	})
 }
 
 func offset(at time.Time) int {
