@@ -44,7 +44,8 @@ type latencyReport struct {
 	times
 	// Publish is how long Publish itself took, which is in the figures above.
 	Publish times `json:"publish"`
-	// Late is how many took longer than 100 ms: nobody was woken, and River's poll once a second found them.
+	// Late is how many took longer than 100 ms. Where the machine has nothing else to do, nobody was woken for those, and River's
+	// poll, once a second, found them.
 	Late int `json:"late"`
 }
 
