@@ -6,22 +6,22 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/openloam/loam"
 	"github.com/openloam/loam/admin"
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/dbtest"
 )
 
-// filled makes a database file with deliveries, and returns it with the addresses of the pages over it.
-func filled(tb testing.TB, delivered, dead, pending int) (file string, addresses map[string]string) {
+// filled makes a database with deliveries, and returns where it is with the addresses of the pages over it.
+func filled(tb testing.TB, kind database.Dialect, delivered, dead, pending int) (place dbtest.Place, addresses map[string]string) {
 	tb.Helper()
-	file = filepath.Join(tb.TempDir(), "filled.db")
-	db, faults := dbtest.OpenFile(tb, file)
+	place = dbtest.Fresh(tb, kind)
+	db, faults := dbtest.OpenPlace(tb, place)
 	w := worldOver(tb, db, faults)
 	w.fill("done", durable.Delivered, delivered, false)
 	w.fill("dead", durable.Dead, dead, false)
@@ -32,7 +32,7 @@ func filled(tb testing.TB, delivered, dead, pending int) (file string, addresses
 	}
 	middle := half.Rows[dead/2-1]
 	at := admin.FormatTime(middle.UpdatedAt) + "." + middle.ID
-	return file, map[string]string{
+	return place, map[string]string{
 		"dead, first page":  "/dead",
 		"dead, middle page": "/dead?before=" + at,
 		"dead, back":        "/dead?after=" + at,
@@ -42,10 +42,10 @@ func filled(tb testing.TB, delivered, dead, pending int) (file string, addresses
 	}
 }
 
-// cold makes pages over the file as a process that has just started has them.
-func cold(tb testing.TB, file string) http.Handler {
+// cold makes pages over the database as a process that has just started has them.
+func cold(tb testing.TB, place dbtest.Place) http.Handler {
 	tb.Helper()
-	db, _ := dbtest.OpenFile(tb, file)
+	db, _ := dbtest.OpenPlace(tb, place)
 	e, err := loam.New(loam.Config{DB: db, Registry: durable.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		tb.Fatal(err)
@@ -74,19 +74,21 @@ func view(tb testing.TB, pages http.Handler, address string) time.Duration {
 // BenchmarkFirstView prints how long the first view of each page takes in a process that has just started, with 200,000
 // delivered rows and 20,000 dead ones, and then how long a view takes.
 func BenchmarkFirstView(b *testing.B) {
-	file, addresses := filled(b, 200_000, 20_000, 2_000)
-	for name, address := range addresses {
-		b.Run(name, func(b *testing.B) {
-			first := view(b, cold(b, file), address)
-			if first > 100*time.Millisecond*slow {
-				b.Errorf("the first view took %v, more than 100 ms", first)
-			}
-			pages := cold(b, file)
-			for b.Loop() {
-				view(b, pages, address)
-			}
-			b.ReportMetric(float64(first.Microseconds())/1000, "ms/first-view")
-		})
+	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} {
+		place, addresses := filled(b, kind, 200_000, 20_000, 2_000)
+		for name, address := range addresses {
+			b.Run(string(kind)+" "+name, func(b *testing.B) {
+				first := view(b, cold(b, place), address)
+				if first > 100*time.Millisecond*slow {
+					b.Errorf("the first view took %v, more than 100 ms", first)
+				}
+				pages := cold(b, place)
+				for b.Loop() {
+					view(b, pages, address)
+				}
+				b.ReportMetric(float64(first.Microseconds())/1000, "ms/first-view")
+			})
+		}
 	}
 }
 
@@ -102,17 +104,19 @@ func TestCapacity(t *testing.T) {
 		t.Log("set LOAM_CAPACITY=1 to run with 2,000,000 rows")
 		return
 	}
-	file, addresses := filled(t, 2_000_000, 50_000, 2_000)
-	for name, address := range addresses {
-		pages := cold(t, file)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		took := view(t, pages, address)
-		runtime.ReadMemStats(&after)
-		grown := (after.TotalAlloc - before.TotalAlloc) >> 20
-		fmt.Printf("%-20s %8.1f ms, %d MiB allocated\n", name, float64(took.Microseconds())/1000, grown)
-		if took > time.Second*slow || grown > 64 {
-			t.Errorf("%s took %v and %d MiB", name, took, grown)
+	eachKind(t, func(t *testing.T, kind database.Dialect) {
+		place, addresses := filled(t, kind, 2_000_000, 50_000, 2_000)
+		for name, address := range addresses {
+			pages := cold(t, place)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			took := view(t, pages, address)
+			runtime.ReadMemStats(&after)
+			grown := (after.TotalAlloc - before.TotalAlloc) >> 20
+			fmt.Printf("%-10s %-20s %8.1f ms, %d MiB allocated\n", kind, name, float64(took.Microseconds())/1000, grown)
+			if took > time.Second*slow || grown > 64 {
+				t.Errorf("%s took %v and %d MiB", name, took, grown)
+			}
 		}
-	}
+	})
 }

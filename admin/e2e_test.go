@@ -17,6 +17,7 @@ import (
 
 	"github.com/openloam/loam"
 	"github.com/openloam/loam/admin"
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/internal/dbtest"
@@ -85,7 +86,7 @@ func TestChromiumRedeliver(t *testing.T) {
 func TestChromiumPaging(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	w := newWorld(t)
+	w := newWorld(t, database.SQLite)
 	w.Registry.RegisterFunc("mailer.receipt", "billing.", nothing)
 	w.fill("d", durable.Dead, 500, false)
 	b := open(t, "mira")
@@ -133,7 +134,7 @@ func TestChromiumPaging(t *testing.T) {
 func TestChromiumRights(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	w := newWorld(t)
+	w := newWorld(t, database.SQLite)
 	seedStates(w)
 	before := w.snapshot()
 	site := serve(t, w.pages) + prefix
@@ -177,7 +178,7 @@ func TestChromiumRights(t *testing.T) {
 func TestChromiumCrossSite(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	w := newWorld(t)
+	w := newWorld(t, database.SQLite)
 	seedStates(w)
 	before := w.snapshot()
 	var statuses []int
@@ -233,7 +234,7 @@ func TestChromiumCrossSite(t *testing.T) {
 func TestChromiumKeyboard(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	w := newWorld(t)
+	w := newWorld(t, database.SQLite)
 	seedStates(w)
 	b := open(t, "mira")
 	b.goTo(serve(t, w.pages) + prefix + "/dead")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openloam/loam/database"
+
 	"github.com/chromedp/chromedp"
 
 	"github.com/openloam/loam/admin"
@@ -52,69 +54,71 @@ const small = `(min => [...document.querySelectorAll("a.btn, a.name, button, sum
 // nothing that the policy forbids. The pictures are for people to look at.
 func TestChromiumLook(t *testing.T) {
 	t.Parallel()
-	chromium(t)
-	w := newWorld(t)
-	admin.SetPageSize(w.pages, 40) // what is looked at does not get slower to measure
-	site := serve(t, w.pages) + prefix
-	b := open(t, "mira")
-	look := func(name, path string) {
-		for _, scheme := range []string{"light", "dark"} {
-			b.scheme(scheme)
-			widths := []int64{1280, 360}
-			if scheme == "light" { // it changes colours alone
-				widths = []int64{1280, 1000, 360, 320}
-			}
-			for _, width := range widths {
-				b.size(width, 900)
-				b.goTo(site + path)
-				where := fmt.Sprintf("%s-%s-%d", name, scheme, width)
-				b.fits(where)
-				if low := ask[[]string](b, contrast); len(low) > 0 {
-					t.Errorf("%s has text under 4.5:1: %q", where, low)
+	eachKind(t, func(t *testing.T, kind database.Dialect) {
+		chromium(t)
+		w := newWorld(t, kind)
+		admin.SetPageSize(w.pages, 40) // what is looked at does not get slower to measure
+		site := serve(t, w.pages) + prefix
+		b := open(t, "mira")
+		look := func(name, path string) {
+			for _, scheme := range []string{"light", "dark"} {
+				b.scheme(scheme)
+				widths := []int64{1280, 360}
+				if scheme == "light" { // it changes colours alone
+					widths = []int64{1280, 1000, 360, 320}
 				}
-				if tiny := ask[[]string](b, small+`(24)`); len(tiny) > 0 {
-					t.Errorf("%s has targets under 24 px: %q", where, tiny)
-				}
-				if (width == 1280 || width == 360) && (scheme == "light" || name == "dead" || name == "exhausted") {
-					b.shot(where)
+				for _, width := range widths {
+					b.size(width, 900)
+					b.goTo(site + path)
+					where := fmt.Sprintf("%s-%s-%d", name, scheme, width)
+					b.fits(where)
+					if low := ask[[]string](b, contrast); len(low) > 0 {
+						t.Errorf("%s has text under 4.5:1: %q", where, low)
+					}
+					if tiny := ask[[]string](b, small+`(24)`); len(tiny) > 0 {
+						t.Errorf("%s has targets under 24 px: %q", where, tiny)
+					}
+					if (width == 1280 || width == 360) && (scheme == "light" || name == "dead" || name == "exhausted") {
+						b.shot(where)
+					}
 				}
 			}
 		}
-	}
-	look("empty", "/dead")
-	w.fill("01a2295f-c928-737e-b4b1-6443774f", durable.Dead, 300, false)
-	w.Clock.Add(5 * time.Hour)
-	seedStates(w)
-	seedLook(w)
-	look("dead", "/dead")
-	look("pending", "/pending")
-	for _, id := range []string{"01-exhausted", "03-no-handler", "04-crash-limit", "13-running", "21-delivered", "01a22a6d-12a8-7b02-96d3-e06788460002"} {
-		look(strings.TrimLeft(strings.ReplaceAll(id, "01a22a6d-12a8-7b02-96d3-e06788460002", "hostile"), "0123456789-"), "/deliveries/"+id)
-	}
-	report := w.engine.report()
-	report.LastSweep, report.DueNow, report.OldestDue = w.Clock.Now().Add(-22*time.Minute), 4310, 21*time.Minute
-	w.engine.report = func() health.Report { return report }
-	b.scheme("light")
-	form := w.get("/dead", "mira").forms()[0]
-	redelivered := w.do("POST", form.action, "mira", form.values).Header().Get("Location")
-	again := w.do("POST", form.action, "mira", form.values).Header().Get("Location")
-	look("late", strings.TrimPrefix(redelivered, prefix))
-	look("pressed-twice", strings.TrimPrefix(again, prefix))
-	look("no-such-page", "/nowhere")
+		look("empty", "/dead")
+		w.fill("01a2295f-c928-737e-b4b1-6443774f", durable.Dead, 300, false)
+		w.Clock.Add(5 * time.Hour)
+		seedStates(w)
+		seedLook(w)
+		look("dead", "/dead")
+		look("pending", "/pending")
+		for _, id := range []string{"01-exhausted", "03-no-handler", "04-crash-limit", "13-running", "21-delivered", "01a22a6d-12a8-7b02-96d3-e06788460002"} {
+			look(strings.TrimLeft(strings.ReplaceAll(id, "01a22a6d-12a8-7b02-96d3-e06788460002", "hostile"), "0123456789-"), "/deliveries/"+id)
+		}
+		report := w.engine.report()
+		report.LastSweep, report.DueNow, report.OldestDue = w.Clock.Now().Add(-22*time.Minute), 4310, 21*time.Minute
+		w.engine.report = func() health.Report { return report }
+		b.scheme("light")
+		form := w.get("/dead", "mira").forms()[0]
+		redelivered := w.do("POST", form.action, "mira", form.values).Header().Get("Location")
+		again := w.do("POST", form.action, "mira", form.values).Header().Get("Location")
+		look("late", strings.TrimPrefix(redelivered, prefix))
+		look("pressed-twice", strings.TrimPrefix(again, prefix))
+		look("no-such-page", "/nowhere")
 
-	// An error is unfolded without a script, and nothing else moves but what is below it.
-	b.size(1280, 900)
-	b.goTo(site + "/dead")
-	before := ask[float64](b, `document.querySelector(".clamp").getBoundingClientRect().height`)
-	b.do(chromedp.Click(chromedp.CSS("summary")))
-	if got := ask[float64](b, `document.querySelector("details[open] + .clamp").getBoundingClientRect().height`); got <= before {
-		t.Errorf("an unfolded error is %v px high", got)
-	}
-	if rows := ask[[]float64](b, `[...new Set([...document.querySelectorAll("tbody tr")].slice(25, -1).map(r => r.getBoundingClientRect().height))]`); len(rows) != 1 || rows[0] != 56 {
-		t.Errorf("rows are %v px high, want 56", rows)
-	}
-	if got := ask[string](b, `getSelection().selectAllChildren(document.querySelector(".id")), getSelection().toString()`); !strings.HasPrefix(got, "01a22a6d-12a8-78") {
-		t.Errorf("a copy of an id yields %q", got)
-	}
-	b.obeyed()
+		// An error is unfolded without a script, and nothing else moves but what is below it.
+		b.size(1280, 900)
+		b.goTo(site + "/dead")
+		before := ask[float64](b, `document.querySelector(".clamp").getBoundingClientRect().height`)
+		b.do(chromedp.Click(chromedp.CSS("summary")))
+		if got := ask[float64](b, `document.querySelector("details[open] + .clamp").getBoundingClientRect().height`); got <= before {
+			t.Errorf("an unfolded error is %v px high", got)
+		}
+		if rows := ask[[]float64](b, `[...new Set([...document.querySelectorAll("tbody tr")].slice(25, -1).map(r => r.getBoundingClientRect().height))]`); len(rows) != 1 || rows[0] != 56 {
+			t.Errorf("rows are %v px high, want 56", rows)
+		}
+		if got := ask[string](b, `getSelection().selectAllChildren(document.querySelector(".id")), getSelection().toString()`); !strings.HasPrefix(got, "01a22a6d-12a8-78") {
+			t.Errorf("a copy of an id yields %q", got)
+		}
+		b.obeyed()
+	})
 }

@@ -120,100 +120,104 @@ func seedStates(w *world) {
 // scenario: B185
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	for name, path := range map[string]string{"empty": "/dead", "empty-pending": "/pending"} {
-		golden(t, name, w.do("GET", path, "mira", nil).Body.String())
-	}
-	seedStates(w)
-	for name, c := range map[string]struct{ path, who string }{
-		"dead": {"/dead", "mira"}, "dead-viewer": {"/dead", "viewer"}, "pending": {"/pending", "mira"},
-		"exhausted": {"/deliveries/01-exhausted", "mira"}, "exhausted-viewer": {"/deliveries/01-exhausted", "viewer"},
-		"delivered":     {"/deliveries/21-delivered?list=pending", "mira"},
-		"not-found":     {"/deliveries/91-globex", "mira"},
-		"not-signed-in": {"/dead", ""}, "not-allowed": {"/dead", "nobody"}, "no-such-page": {"/nowhere", "mira"},
-	} {
-		golden(t, name, w.do("GET", c.path, c.who, nil).Body.String())
-	}
+	eachKind(t, func(t *testing.T, kind database.Dialect) {
+		w := newWorld(t, kind)
+		for name, path := range map[string]string{"empty": "/dead", "empty-pending": "/pending"} {
+			golden(t, name, w.do("GET", path, "mira", nil).Body.String())
+		}
+		seedStates(w)
+		for name, c := range map[string]struct{ path, who string }{
+			"dead": {"/dead", "mira"}, "dead-viewer": {"/dead", "viewer"}, "pending": {"/pending", "mira"},
+			"exhausted": {"/deliveries/01-exhausted", "mira"}, "exhausted-viewer": {"/deliveries/01-exhausted", "viewer"},
+			"delivered":     {"/deliveries/21-delivered?list=pending", "mira"},
+			"not-found":     {"/deliveries/91-globex", "mira"},
+			"not-signed-in": {"/dead", ""}, "not-allowed": {"/dead", "nobody"}, "no-such-page": {"/nowhere", "mira"},
+		} {
+			golden(t, name, w.do("GET", c.path, c.who, nil).Body.String())
+		}
+	})
 }
 
 // What the panel Next says, by state.
 func TestNext(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	seedStates(w)
-	for id, want := range map[string]map[string]string{
-		"01-exhausted": {
-			"Now":            "Dead since 00:55:58 UTC (4 min ago): 5 of 5 attempts failed.",
-			"Next":           "Nothing, until someone redelivers it.",
-			"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again. The runs below are kept.",
-		},
-		"02-parked": {
-			"Now":            "Dead since 00:45:58 UTC (14 min ago): its handler parked it at attempt 2 of 5.",
-			"Next":           "Nothing: the handler said that trying again is useless.",
-			"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again. The runs below are kept.",
-		},
-		"03-no-handler": {
-			"Now":            "Dead since 00:28:58 UTC (31 min ago): no registered subscriber “mailer.digest”.",
-			"Next":           "Nothing, until someone redelivers it.",
-			"If redelivered": "It would die again at once: no running process has this handler. Deploy one first.",
-		},
-		"04-crash-limit": {
-			"Now":  "Dead since 00:04:58 UTC (55 min ago).",
-			"Next": "Nothing: too many starts in a row ended without an outcome.",
-			"If redelivered": "It runs at once, with 5 new attempts. After two more starts without an outcome it runs alone, in a queue of its own. " +
-				"If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again.",
-		},
-		"05-removed": {
-			"Now":            "Dead since 28 Mar 22:59 UTC (2 h ago): its tenant was removed.",
-			"Next":           "Nothing, until someone redelivers it.",
-			"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again.",
-		},
-		"06-one-attempt": {
-			"Now":            "Dead since 28 Mar 22:29 UTC (2 h 30 min ago): 1 of 1 attempts failed.",
-			"Next":           "Nothing, until someone redelivers it.",
-			"If redelivered": "It runs at once, with 1 new attempt. If that fails, it is dead again.",
-		},
-		"07-unknown": {
-			"Now":            "Dead since 26 Mar 22:59 UTC (2 d ago): 3 attempts failed.",
-			"Next":           "Nothing, until someone redelivers it.",
-			"If redelivered": "It would die again at once: no running process has this handler. Deploy one first.",
-		},
-		"11-due": {
-			"Now": "Pending since 00:59:57 UTC (1 s ago), when it was published.", "Next": "Attempt 1 of 5, now.",
-			"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
-		},
-		"12-later": {
-			"Now": "Attempt 3 of 8 failed at 00:59:54 UTC (4 s ago).", "Next": "Attempt 4 of 8 in 5 min, at 01:04:58 UTC.",
-			"If it fails": "Again every 2 h until attempt 8, then it is dead.",
-		},
-		"13-running": {
-			"Now": "Attempt 2 of 5 failed at 00:58:58 UTC (1 min ago).", "Next": "Attempt 3 of 5 began 12 s ago; it has until 01:00:46 UTC.",
-			"If it fails": "Again after 30 min and 2 h, then it is dead.",
-		},
-		"14-lost": {
-			"Now":         "Pending. Its last change was at 28 Mar 23:59 UTC (1 h ago).",
-			"Next":        "Attempt 1 of 5 began at 00:57:58 UTC (2 min ago), in a process that has not been heard of since. It runs again when another has taken it over.",
-			"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
-		},
-		"15-paused": {"Now": "Pending since 00:58:58 UTC (1 min ago), when it was published.", "Next": "Nothing while ping is paused."},
-		"16-no-handler": {
-			"Now": "Pending since 00:58:58 UTC (1 min ago), when it was published.", "Next": "Attempt 1, now.",
-			"Then": "It would die at once: no running process has this handler. Deploy one first.",
-		},
-		"17-redelivered": {
-			"Now": "Pending since 00:59:56 UTC (2 s ago), when it was redelivered.", "Next": "Attempt 1 of 5, now.",
-			"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
-		},
-		"21-delivered": {"Now": "Delivered at 00:59:57 UTC (1 s ago), after 0.4 s.", "Next": "Nothing."},
-	} {
-		got := w.get("/deliveries/"+id, "mira").next()
-		for label, sentence := range want {
-			if got[label] != sentence {
-				t.Errorf("%s, %s:\n got %q\nwant %q", id, label, got[label], sentence)
+	eachKind(t, func(t *testing.T, kind database.Dialect) {
+		w := newWorld(t, kind)
+		seedStates(w)
+		for id, want := range map[string]map[string]string{
+			"01-exhausted": {
+				"Now":            "Dead since 00:55:58 UTC (4 min ago): 5 of 5 attempts failed.",
+				"Next":           "Nothing, until someone redelivers it.",
+				"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again. The runs below are kept.",
+			},
+			"02-parked": {
+				"Now":            "Dead since 00:45:58 UTC (14 min ago): its handler parked it at attempt 2 of 5.",
+				"Next":           "Nothing: the handler said that trying again is useless.",
+				"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again. The runs below are kept.",
+			},
+			"03-no-handler": {
+				"Now":            "Dead since 00:28:58 UTC (31 min ago): no registered subscriber “mailer.digest”.",
+				"Next":           "Nothing, until someone redelivers it.",
+				"If redelivered": "It would die again at once: no running process has this handler. Deploy one first.",
+			},
+			"04-crash-limit": {
+				"Now":  "Dead since 00:04:58 UTC (55 min ago).",
+				"Next": "Nothing: too many starts in a row ended without an outcome.",
+				"If redelivered": "It runs at once, with 5 new attempts. After two more starts without an outcome it runs alone, in a queue of its own. " +
+					"If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again.",
+			},
+			"05-removed": {
+				"Now":            "Dead since 28 Mar 22:59 UTC (2 h ago): its tenant was removed.",
+				"Next":           "Nothing, until someone redelivers it.",
+				"If redelivered": "It runs at once, with 5 new attempts. If it goes on failing, again after 1 min, 5 min, 30 min and 2 h, then it is dead again.",
+			},
+			"06-one-attempt": {
+				"Now":            "Dead since 28 Mar 22:29 UTC (2 h 30 min ago): 1 of 1 attempts failed.",
+				"Next":           "Nothing, until someone redelivers it.",
+				"If redelivered": "It runs at once, with 1 new attempt. If that fails, it is dead again.",
+			},
+			"07-unknown": {
+				"Now":            "Dead since 26 Mar 22:59 UTC (2 d ago): 3 attempts failed.",
+				"Next":           "Nothing, until someone redelivers it.",
+				"If redelivered": "It would die again at once: no running process has this handler. Deploy one first.",
+			},
+			"11-due": {
+				"Now": "Pending since 00:59:57 UTC (1 s ago), when it was published.", "Next": "Attempt 1 of 5, now.",
+				"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
+			},
+			"12-later": {
+				"Now": "Attempt 3 of 8 failed at 00:59:54 UTC (4 s ago).", "Next": "Attempt 4 of 8 in 5 min, at 01:04:58 UTC.",
+				"If it fails": "Again every 2 h until attempt 8, then it is dead.",
+			},
+			"13-running": {
+				"Now": "Attempt 2 of 5 failed at 00:58:58 UTC (1 min ago).", "Next": "Attempt 3 of 5 began 12 s ago; it has until 01:00:46 UTC.",
+				"If it fails": "Again after 30 min and 2 h, then it is dead.",
+			},
+			"14-lost": {
+				"Now":         "Pending. Its last change was at 28 Mar 23:59 UTC (1 h ago).",
+				"Next":        "Attempt 1 of 5 began at 00:57:58 UTC (2 min ago), in a process that has not been heard of since. It runs again when another has taken it over.",
+				"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
+			},
+			"15-paused": {"Now": "Pending since 00:58:58 UTC (1 min ago), when it was published.", "Next": "Nothing while ping is paused."},
+			"16-no-handler": {
+				"Now": "Pending since 00:58:58 UTC (1 min ago), when it was published.", "Next": "Attempt 1, now.",
+				"Then": "It would die at once: no running process has this handler. Deploy one first.",
+			},
+			"17-redelivered": {
+				"Now": "Pending since 00:59:56 UTC (2 s ago), when it was redelivered.", "Next": "Attempt 1 of 5, now.",
+				"If it fails": "Again after 1 min, 5 min, 30 min and 2 h, then it is dead.",
+			},
+			"21-delivered": {"Now": "Delivered at 00:59:57 UTC (1 s ago), after 0.4 s.", "Next": "Nothing."},
+		} {
+			got := w.get("/deliveries/"+id, "mira").next()
+			for label, sentence := range want {
+				if got[label] != sentence {
+					t.Errorf("%s, %s:\n got %q\nwant %q", id, label, got[label], sentence)
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("%s: got %q, want %d lines", id, got, len(want))
 			}
 		}
-		if len(got) != len(want) {
-			t.Errorf("%s: got %q, want %d lines", id, got, len(want))
-		}
-	}
+	})
 }

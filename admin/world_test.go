@@ -84,9 +84,20 @@ func authorize(r *http.Request) (admin.Operator, error) {
 	}
 }
 
-func newWorld(tb testing.TB, change ...func(*admin.Config)) *world {
+// eachKind runs f as a parallel subtest for every kind of database.
+func eachKind(t *testing.T, f func(t *testing.T, kind database.Dialect)) {
+	t.Helper()
+	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			f(t, kind)
+		})
+	}
+}
+
+func newWorld(tb testing.TB, kind database.Dialect, change ...func(*admin.Config)) *world {
 	tb.Helper()
-	db, faults := dbtest.Open(tb)
+	db, faults := dbtest.OpenPlace(tb, dbtest.Fresh(tb, kind))
 	return worldOver(tb, db, faults, change...)
 }
 
@@ -214,10 +225,7 @@ func (w *world) seed(seeds ...seed) {
 // snapshot is the whole table, to see that nothing has changed.
 func (w *world) snapshot() string {
 	w.T.Helper()
-	var text string
-	rig.Scan(w.T, w.DB, `SELECT coalesce(group_concat(id || status || attempts || runs || updated_at || coalesce(last_error, ''), '|'), '') FROM
-		(SELECT * FROM event_deliveries ORDER BY id)`, nil, &text)
-	return text + fmt.Sprint(w.Wakeups.All())
+	return rig.Dump(w.T, w.DB, `SELECT * FROM event_deliveries ORDER BY id`) + fmt.Sprint(w.Wakeups.All())
 }
 
 func nothing(context.Context, events.Event) error { return nil }
