@@ -51,8 +51,28 @@ fuzz: ## a minute of fuzzing for each fuzz test
 	go test -run '^$$' -fuzz '^FuzzParsePayload$$' -fuzztime 60s ./events
 	go test -run '^$$' -fuzz '^FuzzCheckName$$' -fuzztime 60s ./events
 	go test -run '^$$' -fuzz '^FuzzCheckPattern$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzStored$$' -fuzztime 60s ./events
+	go test -run '^$$' -fuzz '^FuzzHistory$$' -fuzztime 60s ./durable
+	go test -run '^$$' -fuzz '^FuzzTime$$' -fuzztime 60s ./database
 	go test -run '^$$' -fuzz '^FuzzPages$$' -fuzztime 60s ./admin
 	go test -run '^$$' -fuzz '^FuzzPlace$$' -fuzztime 60s ./admin
+
+.PHONY: cover
+cover: ## how much of each package its own tests and those of the root reach
+	go test -coverprofile=coverage.out -coverpkg=./durable,./ledger,./sweep,./jobs,./database/...,./migrations,. ./durable ./ledger ./sweep ./jobs ./database/... ./migrations .
+	go tool cover -func=coverage.out | grep -v '100.0%'
+
+.PHONY: mutants
+mutants: ## put faults into the code, one at a time: the tests must catch each
+	go run ./internal/mutants
+
+.PHONY: torture
+torture: ## attack the guarantees for half an hour with real processes; ends with the verdict
+	go run ./cmd/loam-torture -for 30m -database sqlite
+
+.PHONY: torture-postgres
+torture-postgres: ## the same on PostgreSQL, through a proxy that cuts connections (set LOAM_DATABASE_URL)
+	go run ./cmd/loam-torture -for 30m -database postgres
 
 .PHONY: bench
 bench: ## first view of each page with 200,000 delivered and 20,000 dead rows
