@@ -19,9 +19,12 @@ import (
 	"time"
 
 	"github.com/openloam/loam"
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/database/postgres"
 	"github.com/openloam/loam/database/sqlite"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/tenant"
 )
 
@@ -84,12 +87,50 @@ func envInt(name string) int {
 	return n
 }
 
-// work is a child's main part: an engine over app.db that runs until ctx ends. publish, if not nil, runs beside it; its
+// urlEnv has the URL of PostgreSQL's database that the child is to work; without it, that is SQLite's app.db.
+const urlEnv = "LOAM_TEST_URL"
+
+// openChild opens the child's database.
+func openChild(ctx context.Context) (*database.DB, error) {
+	if url := os.Getenv(urlEnv); url != "" {
+		return postgres.Open(ctx, url)
+	}
+	return sqlite.Open(ctx, inDir("app.db"))
+}
+
+// site is what children share with their parent: a directory and a database.
+type site struct {
+	dir   string
+	place dbtest.Place
+}
+
+// newSite makes a directory and a place for a database, where nothing is yet.
+func newSite(t *testing.T, kind database.Dialect) site {
+	t.Helper()
+	dir := t.TempDir()
+	if kind == database.SQLite {
+		return site{dir, dbtest.Place{Dialect: kind, At: filepath.Join(dir, "app.db")}}
+	}
+	return site{dir, dbtest.Empty(t, kind)}
+}
+
+// eachSite runs f as a parallel subtest for every kind of database.
+func eachSite(t *testing.T, f func(t *testing.T, s site)) {
+	t.Helper()
+	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			f(t, newSite(t, kind))
+		})
+	}
+}
+
+// work is a child's main part: an engine over the database that runs until ctx ends. publish, if not nil, runs beside it; its
 // error ends the child.
 func work(ctx context.Context, reg *durable.Registry, change func(*loam.Config),
 	publish func(ctx context.Context, engine *loam.Engine) error,
 ) (err error) {
-	db, err := sqlite.Open(ctx, inDir("app.db"))
+	db, err := openChild(ctx)
 	if err != nil {
 		return err
 	}
@@ -157,15 +198,18 @@ type process struct {
 }
 
 // startChild starts a child program. It ends with the test at the latest.
-func startChild(t *testing.T, name, dir string, env ...string) *process {
+func startChild(t *testing.T, name string, s site, env ...string) *process {
 	t.Helper()
 	program, err := childProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, dir: dir, ended: make(chan struct{})}
+	p := &process{t: t, dir: s.dir, ended: make(chan struct{})}
 	p.cmd = exec.Command(program) //nolint:gosec // built above
-	p.cmd.Env = append(append(os.Environ(), childEnv+"="+name, dirEnv+"="+dir), env...)
+	p.cmd.Env = append(append(os.Environ(), childEnv+"="+name, dirEnv+"="+s.dir), env...)
+	if s.place.Dialect == database.PostgreSQL {
+		p.cmd.Env = append(p.cmd.Env, urlEnv+"="+s.place.At)
+	}
 	p.cmd.Stderr = &p.stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -61,53 +61,54 @@ func killer(ctx context.Context) error {
 // contract: D-20
 func TestHandlerThatKillsItsProcess(t *testing.T) {
 	t.Parallel()
-	limit := 3
-	if os.Getenv("LOAM_NIGHTLY") == "1" {
-		limit = 10
-	}
-	dir := t.TempDir()
-	start := func() *process { return startChild(t, "killer", dir, fmt.Sprintf("%s=%d", limitEnv, limit)) }
-	p := start()
-	p.up()
-	db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-	settled := func() bool { return count(t, db, `status = 'pending'`) == 0 && count(t, db, `true`) == bystander+1 }
+	eachSite(t, func(t *testing.T, s site) {
+		limit := 3
+		if os.Getenv("LOAM_NIGHTLY") == "1" {
+			limit = 10
+		}
+		start := func() *process { return startChild(t, "killer", s, fmt.Sprintf("%s=%d", limitEnv, limit)) }
+		p := start()
+		p.up()
+		db, _ := dbtest.OpenPlace(t, s.place)
+		settled := func() bool { return count(t, db, `status = 'pending'`) == 0 && count(t, db, `true`) == bystander+1 }
 
-	deaths := 0
-	deadline := time.Now().Add(120 * time.Second)
-	for !settled() {
-		select {
-		case <-p.ended:
-			if !p.wait() {
-				t.Fatalf("the child has ended by itself: %v\n%s", p.err, p.stderr.String())
+		deaths := 0
+		deadline := time.Now().Add(120 * time.Second)
+		for !settled() {
+			select {
+			case <-p.ended:
+				if !p.wait() {
+					t.Fatalf("the child has ended by itself: %v\n%s", p.err, p.stderr.String())
+				}
+				deaths++
+				if n := count(t, db, `subscriber_key <> 'killer' AND unfinished > 2`); n > 0 {
+					t.Errorf("after death %d: %d rows were in more than two crashes", deaths, n)
+				}
+				if n := count(t, db, `unfinished = 1`); deaths == 1 && n != bystander+1 {
+					t.Errorf("%d rows were in the first crash: they were not woken together", n)
+				}
+				p = start()
+			case <-time.After(50 * time.Millisecond):
 			}
-			deaths++
-			if n := count(t, db, `subscriber_key <> 'killer' AND unfinished > 2`); n > 0 {
-				t.Errorf("after death %d: %d rows were in more than two crashes", deaths, n)
+			if time.Now().After(deadline) {
+				t.Fatalf("not settled after %d deaths", deaths)
 			}
-			if n := count(t, db, `unfinished = 1`); deaths == 1 && n != bystander+1 {
-				t.Errorf("%d rows were in the first crash: they were not woken together", n)
-			}
-			p = start()
-		case <-time.After(50 * time.Millisecond):
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not settled after %d deaths", deaths)
+		p.stop()
+		if deaths != limit+1 {
+			t.Errorf("the process died %d times, with a limit of %d", deaths, limit)
 		}
-	}
-	p.stop()
-	if deaths != limit+1 {
-		t.Errorf("the process died %d times, with a limit of %d", deaths, limit)
-	}
-	if n := count(t, db, `status = 'delivered' AND attempts = 0 AND unfinished = 0`); n != bystander {
-		t.Errorf("%d of %d others are delivered, with no attempt spent", n, bystander)
-	}
-	var status, reason string
-	var attempts, unfinished int
-	rig.Scan(t, db, `SELECT status, attempts, unfinished, last_error FROM event_deliveries WHERE subscriber_key = 'killer'`, nil,
-		&status, &attempts, &unfinished, &reason)
-	if status != "dead" || attempts != 0 || unfinished != 0 || !strings.Contains(reason, "died") || !strings.Contains(reason, strconv.Itoa(limit)) {
-		t.Errorf("the killer is %s with %d attempts, %d unfinished, reason %q", status, attempts, unfinished, reason)
-	}
+		if n := count(t, db, `status = 'delivered' AND attempts = 0 AND unfinished = 0`); n != bystander {
+			t.Errorf("%d of %d others are delivered, with no attempt spent", n, bystander)
+		}
+		var status, reason string
+		var attempts, unfinished int
+		rig.Scan(t, db, `SELECT status, attempts, unfinished, last_error FROM event_deliveries WHERE subscriber_key = 'killer'`, nil,
+			&status, &attempts, &unfinished, &reason)
+		if status != "dead" || attempts != 0 || unfinished != 0 || !strings.Contains(reason, "died") || !strings.Contains(reason, strconv.Itoa(limit)) {
+			t.Errorf("the killer is %s with %d attempts, %d unfinished, reason %q", status, attempts, unfinished, reason)
+		}
+	})
 }
 
 // holder has a subscriber that has its effect and never returns.
@@ -135,56 +136,59 @@ func holder(ctx context.Context) error {
 // scenario: B048, B051, B092
 func TestKilledBetweenEffectAndOutcome(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		attempts int
-		err      error
-		loseJobs bool
-		status   durable.Status
-		after    int
-	}{
-		"first attempt, its job lost": {attempts: 0, loseJobs: true, status: durable.Delivered, after: 0},
-		"last attempt, succeeds":      {attempts: 4, status: durable.Delivered, after: 4},
-		"last attempt, fails":         {attempts: 4, err: errors.New("no"), status: durable.Dead, after: 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-			reg := durable.NewRegistry()
-			ran := make(chan time.Time, 10)
-			reg.RegisterFunc("mail", "shop.order.paid", func(context.Context, events.Event) error {
-				ran <- time.Now()
-				return c.err
+	eachSite(t, func(t *testing.T, s site) {
+		for name, c := range map[string]struct {
+			attempts int
+			err      error
+			loseJobs bool
+			status   durable.Status
+			after    int
+		}{
+			"first attempt, its job lost": {attempts: 0, loseJobs: true, status: durable.Delivered, after: 0},
+			"last attempt, succeeds":      {attempts: 4, status: durable.Delivered, after: 4},
+			"last attempt, fails":         {attempts: 4, err: errors.New("no"), status: durable.Dead, after: 5},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, s.place.Dialect)
+				dir := s.dir
+				db, _ := dbtest.OpenPlace(t, s.place)
+				reg := durable.NewRegistry()
+				ran := make(chan time.Time, 10)
+				reg.RegisterFunc("mail", "shop.order.paid", func(context.Context, events.Event) error {
+					ran <- time.Now()
+					return c.err
+				})
+				engine := newEngine(t, db, reg, func(c *loam.Config) { // the lease of the killed process was a second; ours must last
+					c.TakeoverMargin, c.LostClaimsEvery = 200*time.Millisecond, 200*time.Millisecond
+				})
+				if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
+					t.Fatal(err)
+				}
+				rig.Exec(t, db, `UPDATE event_deliveries SET attempts = $1`, c.attempts)
+				child := startChild(t, "holder", s)
+				until(t, 60*time.Second, "the effect", func() bool {
+					child.running()
+					sent, err := lines(filepath.Join(dir, "effects"))
+					return err == nil && len(sent) == 1
+				})
+				child.kill()
+				if c.loseJobs {
+					rig.Exec(t, db, `DELETE FROM river_job`)
+				}
+				var lease int64
+				rig.Scan(t, db, `SELECT lease_until FROM processed_events WHERE status = 'in_progress'`, nil, &lease)
+				free := time.UnixMilli(lease).Add(200 * time.Millisecond)
+				if err := engine.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { stopEngine(t, engine) })
+				until(t, 60*time.Second, string(c.status), func() bool { return count(t, db, `status = $1`, string(c.status)) == 1 })
+				stopEngine(t, engine)
+				checkOneMore(t, db, ran, free, c.after)
 			})
-			engine := newEngine(t, db, reg, func(c *loam.Config) { // the lease of the killed process was a second; ours must last
-				c.TakeoverMargin, c.LostClaimsEvery = 200*time.Millisecond, 200*time.Millisecond
-			})
-			if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
-				t.Fatal(err)
-			}
-			rig.Exec(t, db, `UPDATE event_deliveries SET attempts = $1`, c.attempts)
-			child := startChild(t, "holder", dir)
-			until(t, 60*time.Second, "the effect", func() bool {
-				child.running()
-				sent, err := lines(filepath.Join(dir, "effects"))
-				return err == nil && len(sent) == 1
-			})
-			child.kill()
-			if c.loseJobs {
-				rig.Exec(t, db, `DELETE FROM river_job`)
-			}
-			var lease int64
-			rig.Scan(t, db, `SELECT lease_until FROM processed_events WHERE status = 'in_progress'`, nil, &lease)
-			free := time.UnixMilli(lease).Add(200 * time.Millisecond)
-			if err := engine.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { stopEngine(t, engine) })
-			until(t, 60*time.Second, string(c.status), func() bool { return count(t, db, `status = $1`, string(c.status)) == 1 })
-			stopEngine(t, engine)
-			checkOneMore(t, db, ran, free, c.after)
-		})
-	}
+		}
+	})
 }
 
 func checkOneMore(t *testing.T, db *database.DB, ran <-chan time.Time, free time.Time, attempts int) {

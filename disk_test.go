@@ -34,50 +34,49 @@ func pages(t *testing.T, db *database.DB, n int) {
 // scenario: B213
 func TestOutcomesIntoAFullDatabase(t *testing.T) {
 	t.Parallel()
-	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		const n = 20
-		started, release := make(chan struct{}, 10*n), make(chan struct{})
-		var runs atomic.Int64
-		reg := durable.NewRegistry()
-		for i := range n {
-			reg.RegisterFunc(fmt.Sprintf("s.%02d", i), "shop.", func(context.Context, events.Event) error {
-				first := runs.Add(1) <= n
-				started <- struct{}{}
-				<-release
-				if first {
-					return errors.New(strings.Repeat("a text that needs pages of its own. ", 200))
-				}
-				return nil
-			}, durable.WithBackoff(time.Millisecond), durable.WithMaxAttempts(2))
-		}
-		reg.RegisterFunc("filler", "filler.", func(context.Context, events.Event) error { return nil })
-		logs := &rig.Logs{}
-		engine := startEngine(t, db, reg, func(c *loam.Config) { c.Logger = slog.New(logs) })
-		if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
-			t.Fatal(err)
-		}
-		receive(t, started, n, "handlers started")
+	db, _ := dbtest.Open(t) // only its size can be limited
+	const n = 20
+	started, release := make(chan struct{}, 10*n), make(chan struct{})
+	var runs atomic.Int64
+	reg := durable.NewRegistry()
+	for i := range n {
+		reg.RegisterFunc(fmt.Sprintf("s.%02d", i), "shop.", func(context.Context, events.Event) error {
+			first := runs.Add(1) <= n
+			started <- struct{}{}
+			<-release
+			if first {
+				return errors.New(strings.Repeat("a text that needs pages of its own. ", 200))
+			}
+			return nil
+		}, durable.WithBackoff(time.Millisecond), durable.WithMaxAttempts(2))
+	}
+	reg.RegisterFunc("filler", "filler.", func(context.Context, events.Event) error { return nil })
+	logs := &rig.Logs{}
+	engine := startEngine(t, db, reg, func(c *loam.Config) { c.Logger = slog.New(logs) })
+	if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, started, n, "handlers started")
 
-		pages(t, db, 0)
-		fillers := fill(t, engine)
-		close(release)
-		until(t, 60*time.Second, "seen in the log", func() bool { return len(logs.Lines("ERROR", database.ErrFull.Error())) > 0 })
-		if err := engine.Publish(inTenant(t), "filler.made.big", events.Payload{"text": strings.Repeat("x", 60_000)}); !errors.Is(err, database.ErrFull) {
-			t.Errorf("Publish into a full database: %v", err)
-		}
-		if got := count(t, db, `event_name = 'shop.order.paid' AND status <> 'pending'`); got != 0 {
-			t.Errorf("%d rows are final", got)
-		}
+	pages(t, db, 0)
+	fillers := fill(t, engine)
+	close(release)
+	until(t, 60*time.Second, "seen in the log", func() bool { return len(logs.Lines("ERROR", database.ErrFull.Error())) > 0 })
+	if err := engine.Publish(inTenant(t), "filler.made.big", events.Payload{"text": strings.Repeat("x", 60_000)}); !errors.Is(err, database.ErrFull) {
+		t.Errorf("Publish into a full database: %v", err)
+	}
+	if got := count(t, db, `event_name = 'shop.order.paid' AND status <> 'pending'`); got != 0 {
+		t.Errorf("%d rows are final", got)
+	}
 
-		pages(t, db, 1<<30)
-		until(t, 60*time.Second, "all delivered", func() bool { return count(t, db, `status <> 'delivered'`) == 0 })
-		if got := count(t, db, `event_name = 'shop.order.paid' AND attempts = 1 AND runs = 2`); got != n {
-			t.Errorf("%d of %d rows have one failure and two runs", got, n)
-		}
-		if got := count(t, db, `event_name = 'filler.made.big' AND attempts = 0`); got != fillers {
-			t.Errorf("%d fillers are there, %d were confirmed", got, fillers)
-		}
-	})
+	pages(t, db, 1<<30)
+	until(t, 60*time.Second, "all delivered", func() bool { return count(t, db, `status <> 'delivered'`) == 0 })
+	if got := count(t, db, `event_name = 'shop.order.paid' AND attempts = 1 AND runs = 2`); got != n {
+		t.Errorf("%d of %d rows have one failure and two runs", got, n)
+	}
+	if got := count(t, db, `event_name = 'filler.made.big' AND attempts = 0`); got != fillers {
+		t.Errorf("%d fillers are there, %d were confirmed", got, fillers)
+	}
 }
 
 // fill publishes until the database is full for the smallest event, and returns how many it took.

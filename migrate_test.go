@@ -2,6 +2,7 @@ package loam_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,7 +11,7 @@ import (
 	"time"
 
 	"github.com/openloam/loam"
-	"github.com/openloam/loam/database/sqlite"
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
@@ -32,7 +33,7 @@ func childMigrate(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	db, err := sqlite.Open(ctx, inDir("app.db"))
+	db, err := openChild(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,6 +45,25 @@ func childMigrate(ctx context.Context) (err error) {
 	return engine.Migrate(ctx)
 }
 
+// begun waits until a migrator has written something.
+func (s site) begun(t *testing.T) {
+	t.Helper()
+	if s.place.Dialect == database.SQLite {
+		until(t, time.Minute, "in the middle", func() bool { return exists(filepath.Join(s.dir, "app.db-wal")) })
+		return
+	}
+	db, err := sql.Open("pgx", s.place.At)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	until(t, time.Minute, "in the middle", func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), `SELECT count(to_regclass('river_migration'))`).Scan(&n)
+		return err == nil && n > 0
+	})
+}
+
 // nightly reports whether the long form of a test is asked for.
 func nightly() bool { return os.Getenv("LOAM_NIGHTLY") != "" }
 
@@ -52,35 +72,38 @@ func nightly() bool { return os.Getenv("LOAM_NIGHTLY") != "" }
 // scenario: B168 B169 B170
 func TestTwentyMigrators(t *testing.T) {
 	t.Parallel()
-	rounds := 3
-	if nightly() {
-		rounds = 10
-	}
-	for range rounds {
-		dir := t.TempDir()
-		var all []*process
-		for range 20 {
-			all = append(all, startChild(t, "migrate", dir))
+	eachSite(t, func(t *testing.T, s site) {
+		rounds := 3
+		if nightly() {
+			rounds = 10
 		}
-		until(t, time.Minute, "ready", func() bool {
-			ready, _ := filepath.Glob(filepath.Join(dir, "ready.*"))
-			return len(ready) == len(all)
-		})
-		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		until(t, time.Minute, "in the middle", func() bool { return exists(filepath.Join(dir, "app.db-wal")) })
-		_ = all[0].cmd.Process.Kill() // it may have ended already
-		for i, p := range all {
-			if killed := p.wait(); p.err != nil && (i != 0 || !killed) {
-				t.Fatalf("migrator %d: %v\n%s", i, p.err, p.stderr.String())
+		for range rounds {
+			s := newSite(t, s.place.Dialect)
+			dir := s.dir
+			var all []*process
+			for range 20 {
+				all = append(all, startChild(t, "migrate", s))
+			}
+			until(t, time.Minute, "ready", func() bool {
+				ready, _ := filepath.Glob(filepath.Join(dir, "ready.*"))
+				return len(ready) == len(all)
+			})
+			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.begun(t)
+			_ = all[0].cmd.Process.Kill() // it may have ended already
+			for i, p := range all {
+				if killed := p.wait(); p.err != nil && (i != 0 || !killed) {
+					t.Fatalf("migrator %d: %v\n%s", i, p.err, p.stderr.String())
+				}
+			}
+			db, _ := dbtest.OpenPlace(t, s.place)
+			var ours, distinct int
+			rig.Scan(t, db, `SELECT count(*), count(DISTINCT version) FROM loam_migrations`, nil, &ours, &distinct)
+			if ours == 0 || ours != distinct {
+				t.Errorf("%d migrations, %d versions", ours, distinct)
 			}
 		}
-		db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-		var ours, distinct int
-		rig.Scan(t, db, `SELECT count(*), count(DISTINCT version) FROM loam_migrations`, nil, &ours, &distinct)
-		if ours == 0 || ours != distinct {
-			t.Errorf("%d migrations, %d versions", ours, distinct)
-		}
-	}
+	})
 }

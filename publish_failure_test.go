@@ -113,53 +113,52 @@ func TestPublishOnAContextThatEnds(t *testing.T) {
 // or of the caller's; with room again it takes it.
 func TestFullDatabase(t *testing.T) {
 	t.Parallel()
-	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		reg := durable.NewRegistry()
-		for i := range 5 {
-			reg.RegisterFunc(fmt.Sprintf("sub.%d", i), "shop.", succeed)
-		}
-		engine := newEngine(t, db, reg)
-		inline := 0
-		engine.Subscribe("", func(context.Context, events.Event) error {
-			inline++
-			return nil
-		})
-		limit := func(pages int) { // on the one connection that writes
-			t.Helper()
-			var got int
-			if err := db.Write().QueryRowContext(t.Context(), fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)).Scan(&got); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var pages int
-		rig.Scan(t, db, `PRAGMA page_count`, nil, &pages)
-		limit(pages + 20)
-		big := events.Payload{"text": strings.Repeat("x", 10_000)}
-		published := 0
-		var err error
-		for err == nil && published < 100 {
-			if err = engine.Publish(inTenant(t), paid, big); err == nil {
-				published++
-			}
-		}
-		if !errors.Is(err, database.ErrFull) || published == 0 || inline != published {
-			t.Fatalf("after %d events: got %v, want ErrFull; inline subscribers ran %d times", published, err, inline)
-		}
-		stored(t, db, "full", 5*published, published)
-		err = engine.InTx(inTenant(t), func(ctx context.Context, tx *sql.Tx) error {
-			return engine.PublishTx(ctx, tx, paid, big)
-		})
-		if !errors.Is(err, database.ErrFull) || inline != published {
-			t.Errorf("in a transaction of the caller's: got %v, want ErrFull", err)
-		}
-		stored(t, db, "still full", 5*published, published)
-
-		limit(pages + 10_000)
-		if err := engine.Publish(inTenant(t), paid, big); err != nil {
-			t.Errorf("with room again: %v", err)
-		}
-		stored(t, db, "with room again", 5*(published+1), published+1)
+	db, _ := dbtest.Open(t) // only its size can be limited
+	reg := durable.NewRegistry()
+	for i := range 5 {
+		reg.RegisterFunc(fmt.Sprintf("sub.%d", i), "shop.", succeed)
+	}
+	engine := newEngine(t, db, reg)
+	inline := 0
+	engine.Subscribe("", func(context.Context, events.Event) error {
+		inline++
+		return nil
 	})
+	limit := func(pages int) { // on the one connection that writes
+		t.Helper()
+		var got int
+		if err := db.Write().QueryRowContext(t.Context(), fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pages int
+	rig.Scan(t, db, `PRAGMA page_count`, nil, &pages)
+	limit(pages + 20)
+	big := events.Payload{"text": strings.Repeat("x", 10_000)}
+	published := 0
+	var err error
+	for err == nil && published < 100 {
+		if err = engine.Publish(inTenant(t), paid, big); err == nil {
+			published++
+		}
+	}
+	if !errors.Is(err, database.ErrFull) || published == 0 || inline != published {
+		t.Fatalf("after %d events: got %v, want ErrFull; inline subscribers ran %d times", published, err, inline)
+	}
+	stored(t, db, "full", 5*published, published)
+	err = engine.InTx(inTenant(t), func(ctx context.Context, tx *sql.Tx) error {
+		return engine.PublishTx(ctx, tx, paid, big)
+	})
+	if !errors.Is(err, database.ErrFull) || inline != published {
+		t.Errorf("in a transaction of the caller's: got %v, want ErrFull", err)
+	}
+	stored(t, db, "still full", 5*published, published)
+
+	limit(pages + 10_000)
+	if err := engine.Publish(inTenant(t), paid, big); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	stored(t, db, "with room again", 5*(published+1), published+1)
 }
 
 // skipped reads the counter of what stored nothing, by reason.

@@ -118,7 +118,7 @@ func TestHandlersHaveTheirOwnPayload(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, 30*time.Second, "delivered", func() bool { return count(t, db, "status = 'delivered'") == 2 })
-		if n := count(t, db, `payload = '{"actor_id":null,"tenant_id":"acme","x":"original"}'`); n != 2 || run != 2 {
+		if n := count(t, db, `CAST(payload AS text) = '{"actor_id":null,"tenant_id":"acme","x":"original"}'`); n != 2 || run != 2 {
 			t.Errorf("%d of 2 stored payloads are the original; the writer ran %d times", n, run)
 		}
 	})

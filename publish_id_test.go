@@ -136,7 +136,8 @@ func TestTheSameIDAfterAnEdit(t *testing.T) {
 		if err := publish(7); err != nil {
 			t.Fatal(err)
 		}
-		rig.Exec(t, db, `UPDATE event_deliveries SET original_payload = payload, payload = replace(payload, '7', '8')`)
+		edited := strings.Replace(deliveries(inTenant(t), t, engine)[0].Payload, "7", "8", 1)
+		rig.Exec(t, db, `UPDATE event_deliveries SET original_payload = payload, payload = $1`, edited)
 		if err := publish(7); err != nil {
 			t.Errorf("the original: %v", err)
 		}

@@ -34,19 +34,30 @@ func (j wakeJob) ids() (ids []string) {
 	return ids
 }
 
-// wakeJobs reads all wake-ups, in the order in which they were inserted.
-func wakeJobs(t *testing.T, db *database.DB) (jobs []wakeJob) {
+// argsText is a job's arguments, as JSON text.
+func argsText(db *database.DB) string {
+	if db.Dialect() == database.PostgreSQL {
+		return "args"
+	}
+	return "json(args)"
+}
+
+// wakeJobs reads all wake-ups, or those in some states, in the order in which they were inserted.
+func wakeJobs(t *testing.T, db *database.DB, states ...string) (jobs []wakeJob) {
 	t.Helper()
-	rows, err := db.Read().QueryContext(t.Context(), `SELECT queue, json(args) FROM river_job WHERE kind = 'loam_event_delivery' ORDER BY id`)
+	rows, err := db.Read().QueryContext(t.Context(), `SELECT queue, state, `+argsText(db)+` FROM river_job WHERE kind = 'loam_event_delivery' ORDER BY id`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var j wakeJob
-		var args string
-		if err := rows.Scan(&j.queue, &args); err != nil {
+		var state, args string
+		if err := rows.Scan(&j.queue, &state, &args); err != nil {
 			t.Fatal(err)
+		}
+		if len(states) > 0 && !slices.Contains(states, state) {
+			continue
 		}
 		if err := json.Unmarshal([]byte(args), &j.args); err != nil {
 			t.Fatal(err)

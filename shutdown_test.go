@@ -26,47 +26,48 @@ import (
 // scenario: B054
 func TestHandlerOutlivesTheDatabase(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	db, _ := dbtest.OpenFile(t, path)
-	started, release := make(chan struct{}, 10), make(chan struct{})
-	reg := durable.NewRegistry()
-	reg.RegisterFunc("mail", "shop.", func(context.Context, events.Event) error {
-		started <- struct{}{}
-		<-release
-		return nil
-	})
-	logs := &rig.Logs{}
-	engine := newEngine(t, db, reg, shortLease, func(c *loam.Config) {
-		c.Logger, c.DrainTimeout, c.StopTimeout = slog.New(logs), time.Second, 500*time.Millisecond
-	})
-	if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	receive(t, started, 1, "handlers started")
-	var id string
-	rig.Scan(t, db, `SELECT id FROM event_deliveries`, nil, &id)
-	began := time.Now()
-	if err := engine.Stop(t.Context()); err == nil {
-		t.Error("Stop did not say that a handler still runs")
-	}
-	if took := time.Since(began); took < time.Second || took > 20*time.Second {
-		t.Errorf("Stop took %v, with a drain of 1s", took)
-	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
-	close(release)
-	until(t, 60*time.Second, "logged", func() bool { return len(logs.Lines("ERROR", id)) > 0 })
+	eachSite(t, func(t *testing.T, s site) {
+		db, _ := dbtest.OpenPlace(t, s.place)
+		started, release := make(chan struct{}, 10), make(chan struct{})
+		reg := durable.NewRegistry()
+		reg.RegisterFunc("mail", "shop.", func(context.Context, events.Event) error {
+			started <- struct{}{}
+			<-release
+			return nil
+		})
+		logs := &rig.Logs{}
+		engine := newEngine(t, db, reg, shortLease, func(c *loam.Config) {
+			c.Logger, c.DrainTimeout, c.StopTimeout = slog.New(logs), time.Second, 500*time.Millisecond
+		})
+		if err := engine.Publish(inTenant(t), "shop.order.paid", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, started, 1, "handlers started")
+		var id string
+		rig.Scan(t, db, `SELECT id FROM event_deliveries`, nil, &id)
+		began := time.Now()
+		if err := engine.Stop(t.Context()); err == nil {
+			t.Error("Stop did not say that a handler still runs")
+		}
+		if took := time.Since(began); took < time.Second || took > 20*time.Second {
+			t.Errorf("Stop took %v, with a drain of 1s", took)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		until(t, 60*time.Second, "logged", func() bool { return len(logs.Lines("ERROR", id)) > 0 })
 
-	second, _ := dbtest.OpenFile(t, path)
-	startEngine(t, second, reg, shortLease)
-	until(t, 60*time.Second, "delivered", func() bool { return count(t, second, `status = 'delivered' AND attempts = 0 AND runs = 2`) == 1 })
-	if lines := logs.Lines("ERROR", id); len(lines) != 1 {
-		t.Errorf("%d error lines for one delivery:\n%s", len(lines), strings.Join(lines, "\n"))
-	}
+		second, _ := dbtest.OpenPlace(t, s.place)
+		startEngine(t, second, reg, shortLease)
+		until(t, 60*time.Second, "delivered", func() bool { return count(t, second, `status = 'delivered' AND attempts = 0 AND runs = 2`) == 1 })
+		if lines := logs.Lines("ERROR", id); len(lines) != 1 {
+			t.Errorf("%d error lines for one delivery:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+	})
 }
 
 // Stop's own context can end the drain: the handlers are cancelled then, whatever Config.DrainTimeout says.
@@ -137,38 +138,43 @@ func stubborn(ctx context.Context) error {
 // scenario: B055
 func TestShutdownSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-	ran := func(p *process) int {
-		p.running()
-		all, err := lines(filepath.Join(dir, fmt.Sprintf("runs.%d", p.pid())))
-		if err != nil {
-			t.Fatal(err)
+	eachSite(t, func(t *testing.T, s site) {
+		dir := s.dir
+		db, _ := dbtest.OpenPlace(t, s.place)
+		ran := func(p *process) int {
+			p.running()
+			all, err := lines(filepath.Join(dir, fmt.Sprintf("runs.%d", p.pid())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
 		}
-		return len(all)
-	}
-	for restart := range 5 {
-		p := startChild(t, "stubborn", dir)
-		until(t, 60*time.Second, "all running", func() bool { return ran(p) == stubbornRows })
+		for restart := range 5 {
+			p := startChild(t, "stubborn", s)
+			until(t, 60*time.Second, "all running", func() bool { return ran(p) == stubbornRows })
+			p.stop()
+			const untouched = `status = 'pending' AND attempts = 0 AND unfinished = 0 AND last_error IS NULL AND next_attempt_at IS NULL`
+			if n := count(t, db, untouched); n != stubbornRows {
+				t.Fatalf("after stop %d: %d of %d rows are as they were", restart+1, n, stubbornRows)
+			}
+			woken := map[string]bool{}
+			for _, job := range wakeJobs(t, db, "available") {
+				for _, id := range job.ids() {
+					woken[id] = true
+				}
+			}
+			if len(woken) != stubbornRows {
+				t.Errorf("after stop %d: %d of %d rows have a wake-up", restart+1, len(woken), stubbornRows)
+			}
+		}
+		p := startChild(t, "stubborn", s, throughEnv+"=1")
+		until(t, 60*time.Second, "all delivered", func() bool {
+			p.running()
+			return count(t, db, `status = 'delivered' AND attempts = 0`) == stubbornRows
+		})
 		p.stop()
-		const untouched = `status = 'pending' AND attempts = 0 AND unfinished = 0 AND last_error IS NULL AND next_attempt_at IS NULL`
-		if n := count(t, db, untouched); n != stubbornRows {
-			t.Fatalf("after stop %d: %d of %d rows are as they were", restart+1, n, stubbornRows)
+		if runs := readRuns(t, dir, nil); len(runs) != 6*stubbornRows {
+			t.Errorf("%d runs, want %d in each of six processes", len(runs), stubbornRows)
 		}
-		var woken int
-		rig.Scan(t, db, `SELECT count(DISTINCT value) FROM river_job, json_each(json(args), '$.delivery_ids')
-			WHERE kind = 'loam_event_delivery' AND state = 'available'`, nil, &woken)
-		if woken != stubbornRows {
-			t.Errorf("after stop %d: %d of %d rows have a wake-up", restart+1, woken, stubbornRows)
-		}
-	}
-	p := startChild(t, "stubborn", dir, throughEnv+"=1")
-	until(t, 60*time.Second, "all delivered", func() bool {
-		p.running()
-		return count(t, db, `status = 'delivered' AND attempts = 0`) == stubbornRows
 	})
-	p.stop()
-	if runs := readRuns(t, dir, nil); len(runs) != 6*stubbornRows {
-		t.Errorf("%d runs, want %d in each of six processes", len(runs), stubbornRows)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,8 +55,12 @@ func sweeps(t *testing.T, db *database.DB) int {
 func emptyRiver(t *testing.T, db *database.DB) {
 	t.Helper()
 	var tables []string
-	err := db.Mapper().NewSelect().Table("sqlite_schema").Column("name").
-		Where("type = 'table' AND name LIKE 'river%' AND name NOT IN ('river_migration', 'river_leader')").Scan(t.Context(), &tables)
+	all := db.Mapper().NewSelect().Table("sqlite_schema").Column("name").Where("type = 'table'")
+	if db.Dialect() == database.PostgreSQL {
+		all = db.Mapper().NewSelect().Table("pg_tables").ColumnExpr("tablename AS name").Where("schemaname = current_schema()")
+	}
+	err := db.Mapper().NewSelect().TableExpr("(?) AS t", all).Column("name").
+		Where("name LIKE 'river%' AND name NOT IN ('river_migration', 'river_leader')").Scan(t.Context(), &tables)
 	if err != nil || !slices.Contains(tables, "river_job") {
 		t.Fatalf("River's tables are %v, %v", tables, err)
 	}
@@ -92,28 +95,30 @@ func swept(ctx context.Context) error {
 // contract: S-01, S-03
 func TestSweepWithoutAnyJob(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	db, _ := dbtest.OpenFile(t, filepath.Join(dir, "app.db"))
-	reg := durable.NewRegistry()
-	for i := range 50 {
-		reg.RegisterFunc(fmt.Sprintf("s.%02d", i), "shop.", func(context.Context, events.Event) error { return nil })
-	}
-	publisher := newEngine(t, db, reg)
-	p := startChild(t, "swept", dir)
-	until(t, 60*time.Second, "through with the sweeps of its start", func() bool {
-		p.running()
-		return sweeps(t, db) >= 2
+	eachSite(t, func(t *testing.T, s site) {
+		dir := s.dir
+		db, _ := dbtest.OpenPlace(t, s.place)
+		reg := durable.NewRegistry()
+		for i := range 50 {
+			reg.RegisterFunc(fmt.Sprintf("s.%02d", i), "shop.", func(context.Context, events.Event) error { return nil })
+		}
+		publisher := newEngine(t, db, reg)
+		p := startChild(t, "swept", s)
+		until(t, 60*time.Second, "through with the sweeps of its start", func() bool {
+			p.running()
+			return sweeps(t, db) >= 2
+		})
+		publishWithoutJobs(t, publisher, "acme", 10)
+		emptyRiver(t, db)
+		until(t, 60*time.Second, "all delivered", func() bool {
+			p.running()
+			return count(t, db, `status = 'delivered'`) == 500
+		})
+		p.stop()
+		if runs := readRuns(t, dir, nil); len(runs) != 500 || count(t, db, `true`) != 500 {
+			t.Errorf("%d runs of %d deliveries, want 500", len(runs), count(t, db, `true`))
+		}
 	})
-	publishWithoutJobs(t, publisher, "acme", 10)
-	emptyRiver(t, db)
-	until(t, 60*time.Second, "all delivered", func() bool {
-		p.running()
-		return count(t, db, `status = 'delivered'`) == 500
-	})
-	p.stop()
-	if runs := readRuns(t, dir, nil); len(runs) != 500 || count(t, db, `true`) != 500 {
-		t.Errorf("%d runs of %d deliveries, want 500", len(runs), count(t, db, `true`))
-	}
 }
 
 // A start sweeps at once, with the period far away: also when the last leader of River's is a process that was killed and

@@ -184,11 +184,8 @@ func TestDirectoryThatFails(t *testing.T) {
 func TestMoreTenantsThanAPage(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		var ids []string
-		for i := range 510 {
-			ids = append(ids, fmt.Sprintf("t%04d", i))
-		}
-		rig.Exec(t, db, `INSERT INTO loam_tenants (id, created_at) SELECT value, '2026-01-01 00:00:00.000000' FROM json_each($1)`, database.List(ids))
+		at := database.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		rig.Insert(t, db, "loam_tenants", "id, created_at", 510, func(i int) []any { return []any{fmt.Sprintf("t%04d", i-1), at} })
 		ran := make(chan string, 10)
 		reg := durable.NewRegistry()
 		reg.RegisterFunc("mailer", "shop.", func(_ context.Context, e events.Event) error {
