@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// build builds the program, without the race detector: SQLite, which is C translated to Go, is some thirty times slower
+// under it.
+func build(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "loam-torture")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-o", file, ".").CombinedOutput(); err != nil { //nolint:gosec // this program
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return file
+}
+
+// Half a minute of it: nothing is lost, no two runs overlap, and there were attacks.
+//
+// contract: D-06, D-17, D-20, D-23, E-10, L-02, L-03, L-08, S-03
+// scenario: B013, B048, B050, B051, B092
+func TestTorture(t *testing.T) {
+	t.Parallel()
+	length, kills, stops := "30s", 5, 1
+	if testing.Short() {
+		length, kills, stops = "5s", 0, 0 // there is time for few, and chance decides which
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), build(t), "-for", length, "-database", "sqlite", "-dir", dir) //nolint:gosec // built above
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s%s%s", err, stdout.String(), stderr.String(), saved(t, dir))
+	}
+	lines := strings.Split(strings.TrimSuffix(stdout.String(), "\n"), "\n")
+	last := lines[len(lines)-1]
+	var events, killed, stopped, repeats, lost, overlaps, refused int
+	var recovery string
+	n, err := fmt.Sscanf(last, "events=%d kills=%d stops=%d repeats=%d lost=%d overlaps=%d refused=%d recovery_max=%s",
+		&events, &killed, &stopped, &repeats, &lost, &overlaps, &refused, &recovery)
+	if err != nil || n != 8 {
+		t.Fatalf("the last line is %q (%v)", last, err)
+	}
+	if lost != 0 || overlaps != 0 || events < 20 || killed < kills || stopped < stops {
+		t.Errorf("%s; want at least 20 events, %d kills, %d stops", last, kills, stops)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("files are left: %v (%v)", left, err)
+	}
+	t.Log(last)
+}
+
+// saved keeps the evidence of a failed run from the end of the test, and says where.
+func saved(t *testing.T, dir string) string {
+	t.Helper()
+	to, err := os.MkdirTemp("", "loam-torture-failed-") //nolint:usetesting // it must outlive the test
+	if err == nil {
+		err = os.CopyFS(to, os.DirFS(dir))
+	}
+	return fmt.Sprintf("\nthe files of %s are in %s (%v)", dir, to, err)
+}
+
+// Bad flags are all named, with what is allowed, and nothing is begun.
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-for", "1s"}, []string{"-for: 1s is too short, at least 3s are needed"}},
+		{[]string{"-for", "soon"}, []string{"-for"}},
+		{[]string{"-database", "oracle"}, []string{`-database: "oracle" is not known, it must be one of: sqlite`}},
+		{[]string{"-dir", "/does/not/exist"}, []string{"-dir: stat /does/not/exist"}},
+		{[]string{"-dir", os.Args[0]}, []string{"is not a directory"}},
+		{[]string{"-seed", "-1"}, []string{"-seed"}},
+		{[]string{"-shake"}, []string{"-shake"}},
+		{[]string{"-for", "0s", "-database", "", "go"}, []string{"-for: 0s", `-database: ""`, `unknown argument "go"`}},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := command(t.Context(), c.args, &stdout, &stderr); code != 2 || stdout.Len() != 0 {
+			t.Errorf("%q: exit %d, want 2\n%s", c.args, code, stdout.String())
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("%q: %q is not said:\n%s", c.args, want, stderr.String())
+			}
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	if code := command(t.Context(), []string{"-help"}, &stdout, &stderr); code != 0 || !strings.Contains(stderr.String(), "-database kind") {
+		t.Errorf("-help: exit %d\n%s", code, stderr.String())
+	}
+}
+
+// An unexpected end of the input of a child is not waited for: a child without orders says so.
+func TestChildWithoutOrders(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), build(t)) //nolint:gosec // built above
+	cmd.Env = append(os.Environ(), childEnv+"=nonsense")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "orders:") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/openloam/loam"
+	"github.com/openloam/loam/durable"
+)
+
+// settleLimit is how long everything may take to settle once the attacks are over.
+const settleLimit = 120 * time.Second
+
+// torture makes a run and judges it. Its files are gone afterwards when all went well, unless they are to be kept.
+func torture(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdict, err error) {
+	dir, err := os.MkdirTemp(o.dir, "loam-torture-")
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{
+		options: o, backend: backends[o.database](), files: dir, stderr: stderr, counts: map[string]int{},
+		rng: rand.New(rand.NewPCG(o.seed, 0)), //nolint:gosec // to be repeated with the seed
+	}
+	defer func() {
+		keep := o.keep || err != nil || !v.good()
+		err = errors.Join(err, a.backend.release(keep))
+		if keep {
+			fmt.Fprintf(stdout, "the database and the files are in %s (seed %d)\n", dir, o.seed)
+		} else {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	if err := a.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.db.Close(), a.diary.close()) }()
+	fmt.Fprintf(stdout, "attacking %s for %v with the seed %d, in %s\n", o.database, o.length, o.seed, dir)
+
+	began := time.Now()
+	attacking, done := context.WithTimeout(ctx, o.length)
+	defer done()
+	stopProgress := a.progress(ctx, began)
+	for _, s := range a.slots {
+		a.fillSlot(s)
+	}
+	a.attackUntil(attacking)
+	fmt.Fprintf(stderr, "%s the attacks are over, settling\n", since(began))
+	settled := a.settle(ctx)
+	stopProgress()
+	took := time.Since(began)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ev, err := readEvidence(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the diaries: %w", err)
+	}
+	v = newVerdict()
+	if settled != nil {
+		v.wrong("%v", settled)
+	}
+	if err := a.judge(ctx, ev, v); err != nil {
+		return nil, fmt.Errorf("read the database: %w", err)
+	}
+	v.print(stdout, a.counts, took)
+	return v, nil
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
+
+// prepare makes the database, with the application's tenants and its table.
+func (a *arena) prepare(ctx context.Context) (err error) {
+	if a.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if a.location, err = a.backend.prepare(ctx, a.files); err != nil {
+		return err
+	}
+	if a.diary, err = openDiary(a.files, parentDiary); err != nil {
+		return err
+	}
+	if a.db, err = a.backend.open(ctx, a.location); err != nil {
+		return err
+	}
+	engine, err := loam.New(loam.Config{DB: a.db, Registry: durable.NewRegistry()})
+	if err != nil {
+		return err
+	}
+	if err := engine.Migrate(ctx); err != nil {
+		return err
+	}
+	for _, t := range tenants {
+		if err := engine.AddTenant(ctx, t); err != nil {
+			return err
+		}
+	}
+	a.slots = []*slot{
+		{name: "publisher", publish: 30},
+		{name: "publishing worker", publish: 30, work: true},
+		{name: "worker 1", work: true},
+		{name: "worker 2", work: true},
+	}
+	return a.db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, schema)
+		return err
+	})
+}
+
+// progress says every five seconds how it goes. It returns a function that stops it.
+func (a *arena) progress(ctx context.Context, began time.Time) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(5 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			var pending, delivered int
+			_ = a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending)
+			_ = a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'delivered'`).Scan(&delivered)
+			a.mu.Lock()
+			fmt.Fprintf(a.stderr, "%s kills=%d stops=%d full=%d restarts=%d delivered=%d pending=%d\n", since(began), a.counts["kill"],
+				a.counts["stop"], a.counts["full"], a.counts["restart"], delivered, pending)
+			a.mu.Unlock()
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// settle ends the publishers, waits until nothing is left to do, and ends the workers.
+func (a *arena) settle(ctx context.Context) error {
+	for _, s := range a.slots {
+		if s.publish > 0 {
+			a.endSlot(s)
+			s.publish = 0
+			if s.work {
+				a.fillSlot(s)
+			}
+		}
+	}
+	limit := time.Now().Add(settleLimit)
+	var err error
+	for {
+		var pending, claims int
+		err = errors.Join(a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending),
+			a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM processed_events WHERE status = 'in_progress'`).Scan(&claims))
+		if err != nil || pending+claims == 0 {
+			break
+		}
+		if time.Now().After(limit) {
+			err = fmt.Errorf("not settled %v after the last attack: %d deliveries are pending, %d claims are held", settleLimit, pending, claims)
+			break
+		}
+		a.wait(ctx, 200*time.Millisecond)
+	}
+	a.mu.Lock()
+	a.closing = true
+	a.mu.Unlock()
+	for _, s := range a.slots {
+		a.endSlot(s)
+	}
+	a.running.Wait()
+	return err
+}
+
+// endSlot ends the process of a slot, which stays empty.
+func (a *arena) endSlot(s *slot) {
+	a.mu.Lock()
+	p := s.proc
+	s.busy = true
+	a.mu.Unlock()
+	if p != nil {
+		a.end(p)
+	}
+	a.mu.Lock()
+	s.proc, s.busy = nil, false
+	a.mu.Unlock()
+}
