@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/internal/dbtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,14 +33,28 @@ func build(t *testing.T) string {
 //
 // contract: D-06, D-17, D-20, D-23, E-10, L-02, L-03, L-08, S-03
 // scenario: B013, B048, B050, B051, B092
-func TestTorture(t *testing.T) {
-	t.Parallel()
+func TestTorture(t *testing.T) { //nolint:paralleltest // one after the other: they need the machine, and their time limits are real
+	program := build(t)
+	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} {
+		t.Run(string(kind), func(t *testing.T) {
+			server := ""
+			if kind == database.PostgreSQL {
+				server = dbtest.Server(t)
+			}
+			tortured(t, program, string(kind), server)
+		})
+	}
+}
+
+func tortured(t *testing.T, program, kind, server string) {
+	t.Helper()
 	length, kills, stops := "30s", 5, 1
 	if testing.Short() {
 		length, kills, stops = "5s", 0, 0 // there is time for few, and chance decides which
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), build(t), "-for", length, "-database", "sqlite", "-dir", dir) //nolint:gosec // built above
+	cmd := exec.CommandContext(t.Context(), program, "-for", length, "-database", kind, "-dir", dir) //nolint:gosec // built above
+	cmd.Env = append(os.Environ(), serverEnv+"="+server)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -80,7 +97,7 @@ func TestBadFlags(t *testing.T) {
 	}{
 		{[]string{"-for", "1s"}, []string{"-for: 1s is too short, at least 3s are needed"}},
 		{[]string{"-for", "soon"}, []string{"-for"}},
-		{[]string{"-database", "oracle"}, []string{`-database: "oracle" is not known, it must be one of: sqlite`}},
+		{[]string{"-database", "oracle"}, []string{`-database: "oracle" is not known, it must be one of: postgres, sqlite`}},
 		{[]string{"-dir", "/does/not/exist"}, []string{"-dir: stat /does/not/exist"}},
 		{[]string{"-dir", os.Args[0]}, []string{"is not a directory"}},
 		{[]string{"-seed", "-1"}, []string{"-seed"}},

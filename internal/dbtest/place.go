@@ -68,6 +68,12 @@ func Empty(t testing.TB, kind database.Dialect) Place {
 	return Place{kind, create(t, "")}
 }
 
+// Server returns the URL of the test server. A test of PostgreSQL without one is skipped.
+func Server(t testing.TB) string {
+	t.Helper()
+	return server(t, "")
+}
+
 // server returns the test server's URL, with another database.
 func server(t testing.TB, name string) string {
 	t.Helper()
