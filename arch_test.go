@@ -28,7 +28,8 @@ var allowed = map[string][]string{
 	"database":          {"internal/txmark"},
 	"health":            {},
 	"database/sqlite":   {"database"},
-	"migrations":        {"database"},
+	"database/postgres": {"database"},
+	"migrations":        {"database", "internal/txmark"},
 	// 1
 	"events": {"internal/txmark", "tenant"},
 	"ledger": {"database", "tenant"},
@@ -46,14 +47,17 @@ var allowed = map[string][]string{
 	// 6
 	"internal/dburl":      {"database", "database/postgres", "database/sqlite"},
 	"cmd/loam":            {"internal/dburl", "migrations"},
+	"cmd/loam-torture":    {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "tenant"},
 	"cmd/loam-bench":      {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/admin":      {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
 	"examples/postgres":   {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
-	"internal/dbtest": {"database", "database/sqlite", "migrations"},
-	"internal/model":  {},
-	"internal/rig":    {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
+	"internal/dbtest":   {"database", "database/postgres", "database/sqlite", "migrations"},
+	"internal/mutants":  {},
+	"internal/pgserver": {"internal/dbtest"},
+	"internal/model":    {},
+	"internal/rig":      {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
 }
 
 // owner says which packages alone may import a third-party tree.
@@ -61,11 +65,12 @@ var owner = map[string][]string{
 	"github.com/riverqueue/": {"examples/admin", "jobs", "migrations"},
 	"riverqueue.com/":        {"examples/admin"},
 	"github.com/chromedp/":   {},
+	"github.com/jackc/":      {"cmd/loam-torture", "database", "database/postgres", "internal/dbtest", "jobs"},
 	"modernc.org/":           {"database/sqlite", "internal/dbtest"},
 	"github.com/uptrace/bun": {"database", "durable"},
 	"net/http":               {"admin", "examples/admin", "examples/quickstart"},
 	"html/template":          {"admin", "examples/admin"},
-	"testing":                {"internal/dbtest", "internal/rig"},
+	"testing":                {"internal/dbtest", "internal/pgserver", "internal/rig"},
 }
 
 type listed struct {

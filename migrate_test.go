@@ -56,7 +56,7 @@ func (s site) begun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	until(t, time.Minute, "in the middle", func() bool {
 		var n int
 		err := db.QueryRowContext(t.Context(), `SELECT count(to_regclass('river_migration'))`).Scan(&n)

@@ -26,10 +26,10 @@ func (w *world) fill(prefix string, status durable.Status, n int, atOnce bool) {
 		}
 		var lastError any
 		var delivered database.Time
-		switch status {
-		case durable.Dead:
+		if status == durable.Dead {
 			lastError = timeout
-		case durable.Delivered:
+		}
+		if status == durable.Delivered {
 			delivered = now
 		}
 		return []any{

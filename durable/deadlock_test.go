@@ -22,7 +22,7 @@ type foreign struct {
 // interfere begins one. It never finds a deadlock itself: ours is the one that is rolled back.
 func interfere(t *testing.T, db *database.DB) foreign {
 	t.Helper()
-	tx, err := db.Write().BeginTx(context.Background(), nil)
+	tx, err := db.Write().BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func interfere(t *testing.T, db *database.DB) foreign {
 
 func (f foreign) do(statement string, args ...any) {
 	f.t.Helper()
-	if _, err := f.tx.ExecContext(context.Background(), statement, args...); err != nil {
+	if _, err := f.tx.ExecContext(f.t.Context(), statement, args...); err != nil {
 		f.t.Errorf("%s: %v", statement, err)
 	}
 }
@@ -65,8 +65,8 @@ func TestADeadlockInAnOutcome(t *testing.T) {
 			var other foreign
 			p.Registry.RegisterFunc("mailer", paid, func(context.Context, events.Event) error {
 				calls++
-				other = interfere(t, r.DB)
-				other.do(`SELECT 1 FROM event_deliveries FOR UPDATE`)
+				other = interfere(t, r.DB)                            //nolint:contextcheck // it outlives the run
+				other.do(`SELECT 1 FROM event_deliveries FOR UPDATE`) //nolint:contextcheck // likewise
 				return result
 			})
 			p.Publish("acme", paid, nil)

@@ -58,7 +58,7 @@ func explain(t *testing.T, db *database.DB, op dbtest.Op) map[string]node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	out := map[string]node{}
 	for kind, steps := range map[string]func() *sql.Row{
 		"known arguments": func() *sql.Row { return conn.QueryRowContext(t.Context(), "EXPLAIN (FORMAT JSON) "+op.SQL, args...) },
