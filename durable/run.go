@@ -84,14 +84,18 @@ func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
 	return settled
 }
 
-// arm sets the time at which a claim that was not renewed cancels the handler.
+// arm sets the time at which a claim that was not renewed cancels the handler: at once, if it is over.
 func (r *run) arm(expires time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.expiry != nil {
 		r.expiry.Stop()
 	}
-	r.expiry = time.AfterFunc(time.Until(expires), func() { r.cancel(ErrClaimLost) })
+	left := time.Until(expires)
+	r.expiry = time.AfterFunc(left, func() { r.cancel(ErrClaimLost) })
+	if left <= 0 {
+		r.cancel(ErrClaimLost)
+	}
 }
 
 // end frees what the run holds in memory.
@@ -106,7 +110,11 @@ func (r *run) end() {
 // the handler is stuck.
 func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
 	r.started, r.begun = d.Now(), time.Now()
-	if ctx.Err() != nil { // shutdown came between the claim and the run
+	switch cause := context.Cause(ctx); { // something came between the claim and the run
+	case errors.Is(cause, ErrClaimLost): // its transaction took longer than the lease
+		d.write(ctx, r, outcome{kind: lost})
+		return
+	case cause != nil:
 		d.write(ctx, r, outcome{kind: cut})
 		return
 	}

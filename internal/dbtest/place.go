@@ -68,6 +68,24 @@ func Empty(t testing.TB, kind database.Dialect) Place {
 	return Place{kind, create(t, "")}
 }
 
+// Copy makes a database that is as the one at a place, which nobody has open, and returns where it is.
+func Copy(t testing.TB, from Place) Place {
+	t.Helper()
+	if from.Dialect == database.PostgreSQL {
+		_, name, _ := strings.Cut(strings.TrimPrefix(from.At, "postgres://"), "/")
+		return Place{from.Dialect, create(t, "TEMPLATE "+name)}
+	}
+	to := Fresh(t, database.SQLite)
+	content, err := os.ReadFile(from.At)
+	if err == nil {
+		err = os.WriteFile(to.At, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 // Server returns the URL of the test server. A test of PostgreSQL without one is skipped.
 func Server(t testing.TB) string {
 	t.Helper()

@@ -1,0 +1,98 @@
+package faultpoints_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/openloam/loam/internal/dbtest"
+	"github.com/openloam/loam/internal/rig"
+)
+
+// childEnv is set in a child: the order, as JSON, of what it is to do instead of running tests.
+const childEnv = "LOAM_FAULTPOINT"
+
+// order is what a child is told: to run the script over the database at Place, with its diary in Dir, and be killed at a point.
+type order struct {
+	Dir              string
+	Place            dbtest.Place
+	Part, Kind, Text string
+	N                int
+	Inside, After    bool // where the point is, and whether the kill comes after the operation
+	InsideAfter      bool
+	Engine           bool // an engine instead of the script; killed at its Nth operation, if N is not 0
+}
+
+// runChild is the main function of a child. Of the script, it is to be killed; returning is a failure.
+func runChild(text string) int {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if o.Engine {
+		if err := runEngine(o); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	t := &childTB{}
+	faulty, faults := dbtest.OpenPlace(t, o.Place)
+	sound, _ := dbtest.OpenPlace(t, o.Place)
+	w := newWorld(t, handles{faulty, faults, sound}, rig.NewClock(), openDiary(t, o.Dir))
+	w.prepare()
+	w.hook.arm(point{o.Part, o.Kind, o.Text, o.N, o.Inside, o.InsideAfter}, kills{moment(o.After)})
+	w.hook.start()
+	w.run()
+	fmt.Fprintln(os.Stderr, "the point was not reached")
+	return 1
+}
+
+// childTB is a testing.TB outside of a test.
+type childTB struct{ testing.TB }
+
+func (*childTB) Helper()                  {}
+func (*childTB) Cleanup(func())           {} // the process is killed
+func (*childTB) Context() context.Context { return context.Background() }
+func (t *childTB) Error(args ...any)      { t.Fatal(args...) }
+func (t *childTB) Errorf(format string, args ...any) {
+	t.Fatal(fmt.Sprintf(format, args...))
+}
+
+func (t *childTB) Fatalf(format string, args ...any) {
+	t.Fatal(fmt.Sprintf(format, args...))
+}
+
+func (*childTB) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, args...)
+	os.Exit(1)
+}
+
+// childDir is where the children's program is built.
+var childDir string
+
+// childProgram is the file of the children's program: this test's own, or one built of it without the race detector.
+var childProgram = sync.OnceValues(func() (string, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return os.Executable()
+	}
+	var err error
+	if childDir, err = os.MkdirTemp("", "loam-faultpoints-"); err != nil {
+		return "", err
+	}
+	file := filepath.Join(childDir, "faultpoints.test")
+	build := exec.Command("go", "test", "-race=false", "-c", "-o", file, ".") //nolint:gosec // the file is ours
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
+	}
+	return file, nil
+})

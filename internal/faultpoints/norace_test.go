@@ -1,0 +1,6 @@
+//go:build !race
+
+package faultpoints_test
+
+// every how many points the faults happen.
+const every = 1
