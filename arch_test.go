@@ -53,11 +53,13 @@ var allowed = map[string][]string{
 	"examples/postgres":   {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
-	"internal/dbtest":   {"database", "database/postgres", "database/sqlite", "migrations"},
-	"internal/mutants":  {},
-	"internal/pgserver": {"internal/dbtest"},
-	"internal/model":    {},
-	"internal/rig":      {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
+	"internal/dbtest":      {"database", "database/postgres", "database/sqlite", "migrations"},
+	"internal/faultpoints": {},
+	"internal/mutants":     {},
+	"internal/sequences":   {},
+	"internal/pgserver":    {"internal/dbtest"},
+	"internal/model":       {},
+	"internal/rig":         {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
 }
 
 // owner says which packages alone may import a third-party tree.

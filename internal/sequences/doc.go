@@ -1,0 +1,11 @@
+// Package sequences is a model-based test of the state machine: random sequences of publishes, runs, faults, crashes, clock
+// steps and an operator's work on two processes over one real database, each step compared with a plain model of the
+// contract. It has tests only.
+//
+// The files model*_test.go are the model, and say which clause each rule is. The others do the same to real processes: run,
+// publish and repair are the steps, check is the comparison. A sequence lives in a synctest bubble: deadlines, renewals and
+// second tries take no real time, and handlers stand still until the sequence says how they end, so that the same draws are the
+// same sequence. What rapid prints of a failure replays it: -rapid.seed or -rapid.failfile.
+//
+// There are 500 sequences, 20 under the race detector, and 10,000 with LOAM_NIGHTLY set, which needs -timeout 40m.
+package sequences

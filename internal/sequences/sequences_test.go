@@ -1,0 +1,147 @@
+package sequences_test
+
+import (
+	"flag"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/dbtest"
+	"github.com/openloam/loam/internal/rig"
+	"github.com/openloam/loam/ledger"
+)
+
+// met are the rules that 500 sequences come across a dozen times and more. Should one not be met, the sequences have become
+// too tame to prove it.
+var met = []string{
+	"A-03 redelivered", "D-07 early", "D-10 dead", "D-11 unknown", "D-14 deadline", "D-14 stuck", "D-20 a suspect beside others",
+	"D-22 put back", "E-10 again", "E-10 another payload", "E-14 too deep", "E-15 the same id in a later run",
+	"J-03 own run", "J-05 no slot", "L-03 outcome refused", "L-03 outcome written before", "L-03 own claim found again",
+	"L-04 held elsewhere", "L-08 lost claim deleted", "L-08 lost claim woken", "L-08 not renewed in time",
+	"L-08 renewal finds it lost", "L-08 taken over", "T-02 no tenant, or D-04 no match", "T-05 another tenant",
+	"T-08 parked by the sweep", "outcome cut", "outcome failure", "outcome lost", "outcome park", "outcome snooze", "outcome success",
+}
+
+// Random sequences of all that can happen end, step for step, as the contract says; and when they are left in peace, everything
+// that was published is delivered or dead.
+// contract: D-04, D-06, D-07, D-08, D-09, D-10, D-11, D-13, D-14, D-15, D-20, D-21, D-22, D-24, D-25
+// contract: E-10, E-14, E-15, J-01, J-02, J-03, J-05, L-01, L-02, L-03, L-04, L-05, L-08, S-02, S-03, T-02, T-04, T-05, T-08, A-03
+func TestSequences(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		s := newStage(t, db)
+		rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, s.sequence) })
+		for _, rule := range slices.Sorted(maps.Keys(s.saw)) {
+			t.Logf("%6d × %s", s.saw[rule], rule)
+		}
+		if want := wanted(t); s.begun < want && !t.Failed() { // rapid ends in silence when the time is over
+			t.Errorf("only %d of %d sequences: give them more time with -timeout", s.begun, want)
+		}
+		for _, rule := range met {
+			if s.begun >= 500 && s.saw[rule] == 0 && !t.Failed() {
+				t.Errorf("%d sequences have not met the rule %q", s.begun, rule)
+			}
+		}
+	})
+}
+
+// wanted is how many sequences were asked for.
+func wanted(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() {
+		n /= 5 // as rapid does
+	}
+	return n
+}
+
+// sequence is one.
+func (s *stage) sequence(t *rapid.T) {
+	w := s.begin(t)
+	defer w.end()
+	t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) {}, "step": w.step})
+	w.settle()
+}
+
+// settle lets everything come to its end: the processes are replaced by one that has all handlers, they succeed, and time
+// goes on. Then nothing is pending but what is paused, nothing is claimed, and nothing that was published is lost.
+func (w *world) settle() {
+	for _, p := range w.procs {
+		w.die(p)
+	}
+	w.start(0, &whole)
+	p := w.procs[0]
+	for range 30 {
+		w.pass(rig.Lease + rig.Margin)
+		_, err := p.Sweeper.LostClaims(w.tb.ctx)
+		w.must(err)
+		w.check(effects{woken: w.m.lost(p.proc)})
+		_, err = p.Sweeper.All(w.tb.ctx, "")
+		w.must(err)
+		w.check(effects{woken: w.m.sweep()})
+		w.workAll(p)
+		wait, left := w.left()
+		if !left {
+			w.checkSettled()
+			return
+		}
+		w.pass(wait)
+	}
+	w.t.Fatal("it does not settle")
+}
+
+// workAll works wake-ups until none is due.
+func (w *world) workAll(p *process) {
+	for {
+		u, ok := w.seen.Wakeups.Next(w.m.now)
+		if !ok {
+			return
+		}
+		w.table = w.seen.Wakeups.All()
+		w.deliver(p, u.Tenant, u.IDs, u.Queue == durable.SuspectQueue, fault{kind: none})
+		for len(p.held) > 0 {
+			w.end1(p.held[0], results[0], fault{kind: none})
+		}
+	}
+}
+
+// left reports whether rows are pending that are not paused, or claimed, and how long the last of them has to wait.
+func (w *world) left() (wait time.Duration, left bool) {
+	for _, r := range w.last.order {
+		if r.Status == durable.Pending && !w.m.paused[pauseKey{r.TenantID, r.SubscriberKey}] {
+			left = true
+			wait = max(wait, r.NextAttemptAt.Sub(w.m.now), r.CreatedAt.Sub(w.m.now))
+		}
+	}
+	for _, e := range w.last.ledger {
+		if e.status == ledger.InProgress {
+			left = true
+			wait = max(wait, time.UnixMilli(e.lease).Add(rig.Margin).Sub(w.m.now))
+		}
+	}
+	return max(wait, 0), left
+}
+
+// checkSettled compares what is there in the end with what was published, read off the database: each delivery is there, once
+// (their keys are unique).
+func (w *world) checkSettled() {
+	for _, j := range w.journal {
+		if !slices.ContainsFunc(w.last.order, func(r durable.EventDelivery) bool {
+			return r.TenantID == j.tenant && r.EventID == j.event && r.SubscriberKey == j.key
+		}) {
+			w.t.Fatalf("lost: %s/%s/%s", j.tenant, w.label(j.event), j.key)
+		}
+	}
+	if len(w.last.order) != len(w.journal) {
+		w.t.Fatalf("%d deliveries, %d were published", len(w.last.order), len(w.journal))
+	}
+}
