@@ -50,6 +50,13 @@ func (p Place) open(ctx context.Context, faults *Faults) (*database.DB, error) {
 	return sqlite.OpenConfig(ctx, sqlite.Config{Path: p.At, Wait: wait, Wrap: faults.wrap})
 }
 
+// Connect opens the database at a place, as it is there. The caller closes it.
+func Connect(p Place) (*database.DB, *Faults, error) {
+	faults := &Faults{}
+	db, err := p.open(context.Background(), faults)
+	return db, faults, err
+}
+
 // Fresh makes a place for a database that is not there yet. A test of PostgreSQL without a server is skipped.
 func Fresh(t testing.TB, kind database.Dialect) Place {
 	t.Helper()

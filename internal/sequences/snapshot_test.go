@@ -27,7 +27,7 @@ type entry struct {
 // to run it.
 type looks struct{ rows, ledger *sql.Stmt }
 
-func prepare(t *testing.T, db *database.DB) looks {
+func prepare(t testing.TB, db *database.DB) looks {
 	t.Helper()
 	one := func(query string) *sql.Stmt {
 		s, err := db.Read().PrepareContext(context.Background(), query)

@@ -20,7 +20,8 @@ import (
 // stage is a database that sequences use one after the other: what is slow to make.
 type stage struct {
 	t      *testing.T
-	seen   *rig.Rig // keeps the wake-ups
+	at     dbtest.Place // of a database that is opened anew for each sequence
+	seen   *rig.Rig     // keeps the wake-ups
 	looks  looks
 	dbs    []*database.DB
 	faults []*dbtest.Faults
@@ -33,12 +34,34 @@ var tenants = []string{"acme", "globex"}
 // newStage makes a stage with a handle for each process.
 func newStage(t *testing.T, db *database.DB) *stage {
 	t.Helper()
-	s := &stage{t: t, seen: rig.New(t, db), looks: prepare(t, db), saw: map[string]int{}}
+	s := &stage{t: t, seen: rig.New(t, db), saw: map[string]int{}}
+	if db.Dialect() == database.PostgreSQL {
+		s.at = dbtest.PlaceOf(t, db)
+		return s
+	}
+	s.looks = prepare(t, db)
 	for range 2 {
 		db, faults := dbtest.Again(t, db)
 		s.dbs, s.faults = append(s.dbs, db), append(s.faults, faults)
 	}
 	return s
+}
+
+// open makes the handles anew for one sequence: a connection of pgx's cannot go from one synctest bubble to the next.
+func (s *stage) open(t testing.TB) {
+	s.dbs, s.faults = nil, nil
+	for range 3 {
+		db, faults, err := dbtest.Connect(s.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		s.dbs, s.faults = append(s.dbs, db), append(s.faults, faults)
+	}
+	seen := s.dbs[2]
+	s.dbs, s.faults = s.dbs[:2], s.faults[:2]
+	s.looks = prepare(t, seen)
+	s.seen = rig.Over(t, seen, rig.NewClock())
 }
 
 // world is one sequence: the processes, and the model of what they do. It lives in a synctest bubble, in which the
@@ -118,6 +141,9 @@ func (s *stage) begin(t *rapid.T) *world {
 	w := &world{
 		t: t, tb: &seqTB{TB: s.t, t: t, ctx: ctx, cleanups: []func(){cancel}}, stage: s, clock: rig.NewClock(), m: newModel(s.saw),
 		byID: map[string]*row{}, derived: map[string]string{},
+	}
+	if s.at.At != "" {
+		s.open(w.tb)
 	}
 	for _, table := range []string{"event_deliveries", "processed_events", "loam_subscribers", "loam_tenants", "loam_pauses", "test_wakeups"} {
 		rig.Exec(w.tb, s.seen.DB, `DELETE FROM `+table)
