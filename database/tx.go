@@ -58,14 +58,28 @@ func (db *DB) inTx(ctx context.Context, first bool, fn func(ctx context.Context,
 			_ = tx.Rollback() // the first error is the one to report; after a full disk SQLite has rolled back already
 		}
 	}()
-	if err := fn(txmark.With(ctx, db), tx); err != nil {
+	var after []func()
+	if err := fn(context.WithValue(txmark.With(ctx, db), afterKey{db}, &after), tx); err != nil {
 		return Explain(why(ctx, err))
 	}
 	if err := tx.Commit(); err != nil {
 		return Explain(fmt.Errorf("commit: %w", why(ctx, err)))
 	}
 	committed = true
+	for _, f := range after {
+		f()
+	}
 	return nil
+}
+
+type afterKey struct{ db *DB }
+
+// AfterCommit has f called once the transaction is committed whose context ctx is, as InTx hands it out; f must not wait. Of a
+// transaction that the caller began otherwise, the end is not known: f is not called, nor is it after a rollback.
+func (db *DB) AfterCommit(ctx context.Context, f func()) {
+	if after, ok := ctx.Value(afterKey{db}).(*[]func()); ok {
+		*after = append(*after, f)
+	}
 }
 
 // why says that ctx has ended, where database/sql says only that the transaction it rolled back for that is done.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -36,6 +37,7 @@ type Jobs struct {
 	insert *river.Client[*sql.Tx]
 	work   *river.Client[*sql.Tx]
 	queues map[string]*wakeQueue
+	nudges atomic.Pointer[nudges] // of work, once it is started
 }
 
 var _ durable.Enqueuer = (*Jobs)(nil)
@@ -77,6 +79,15 @@ func (j *Jobs) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wakeup
 	if _, err := j.insert.InsertManyTx(ctx, tx, params); err != nil {
 		return fmt.Errorf("insert %d wake-ups: %w", len(wakeups), err)
 	}
+	if n := j.nudges.Load(); n != nil {
+		j.db.AfterCommit(ctx, func() {
+			for _, p := range params {
+				if p.InsertOpts.ScheduledAt.IsZero() {
+					n.add(p.InsertOpts.Queue)
+				}
+			}
+		})
+	}
 	return nil
 }
 
@@ -117,7 +128,8 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 		}
 	}
 	limit := max(w.LongestRun+slack, w.SweepEvery)
-	client, err := river.NewClient(driver(j.db), &river.Config{
+	heard := newNudges()
+	client, err := river.NewClient(nudgedDriver{driver(j.db), heard}, &river.Config{
 		Logger: j.quiet, FetchCooldown: fetchCooldown,
 		Queues: queues, Workers: workers,
 		PeriodicJobs:                []*river.PeriodicJob{periodicSweep(w.SweepEvery)},
@@ -133,6 +145,7 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 		return fmt.Errorf("jobs: start River: %w", database.Explain(err))
 	}
 	j.work = client
+	j.nudges.Store(heard)
 	return j.SweepSoon(ctx)
 }
 
