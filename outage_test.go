@@ -3,7 +3,6 @@ package loam_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -153,7 +152,7 @@ func TestBackendsAreTerminated(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer killer.Close()
+		defer func() { _ = killer.Close() }()
 		for cut := 0; ; cut++ {
 			select {
 			case <-stop:
@@ -186,5 +185,5 @@ func TestBackendsAreTerminated(t *testing.T) {
 	if attempts != 0 || lost == 0 {
 		t.Errorf("%d attempts were spent on lost connections; %d publishes failed", attempts, lost)
 	}
-	t.Log(fmt.Sprintf("%d events, %d publishes failed and were repeated, %d runs were repeated", total, lost, repeats))
+	t.Logf("%d events, %d publishes failed and were repeated, %d runs were repeated", total, lost, repeats)
 }

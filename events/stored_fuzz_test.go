@@ -11,9 +11,16 @@ import (
 // are damaged are as if they were not there. What was read is stored the same again.
 func FuzzStored(f *testing.F) {
 	for _, seed := range [][2]string{
-		{`{"a":1}`, `{}`}, {`{"a":1}`, ``}, {`{"a":1}`, `null`}, {`{`, `{"depth":3}`}, {`{"actor_id":7}`, `{"depth":-1}`},
+		{`{"a":1}`, `{}`},
+		{`{"a":1}`, ``},
+		{`{"a":1}`, `null`},
+		{`{`, `{"depth":3}`},
+		{`{"actor_id":7}`, `{"depth":-1}`},
 		{`{"actor_id":"x"}`, `{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=b"}`},
-		{`{}`, `{"traceparent":"nonsense","depth":9223372036854775807}`}, {`{}`, `{"depth":1e3}`}, {`{}`, `[]`}, {`{}`, "{\"tracestate\":\"\\u0000\"}"},
+		{`{}`, `{"traceparent":"nonsense","depth":9223372036854775807}`},
+		{`{}`, `{"depth":1e3}`},
+		{`{}`, `[]`},
+		{`{}`, "{\"tracestate\":\"\\u0000\"}"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -35,7 +35,7 @@ func build(t *testing.T) string {
 // scenario: B013, B048, B050, B051, B092
 func TestTorture(t *testing.T) { //nolint:paralleltest // one after the other: they need the machine, and their time limits are real
 	program := build(t)
-	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} {
+	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} { //nolint:paralleltest // see above
 		t.Run(string(kind), func(t *testing.T) {
 			server := ""
 			if kind == database.PostgreSQL {

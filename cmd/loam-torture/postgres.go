@@ -51,7 +51,7 @@ func (b *postgresBackend) prepare(ctx context.Context, _ string) (string, error)
 	if u.Port() == "" {
 		u.Host += ":5432"
 	}
-	if b.proxy, err = newProxy(u.Host); err != nil {
+	if b.proxy, err = newProxy(ctx, u.Host); err != nil {
 		return "", err
 	}
 	u.Host = b.proxy.addr()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
@@ -22,8 +23,9 @@ type proxy struct {
 type link struct{ client, server net.Conn }
 
 // newProxy begins to listen, on a port of its own.
-func newProxy(target string) (*proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newProxy(ctx context.Context, target string) (*proxy, error) {
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +42,8 @@ func (p *proxy) accept() {
 		if err != nil {
 			return // closed
 		}
-		server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+		dial := net.Dialer{Timeout: 5 * time.Second}
+		server, err := dial.Dial("tcp", p.target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -24,7 +24,7 @@ func TestProxy(t *testing.T) {
 			go func() { _, _ = io.Copy(c, c) }() // an echo
 		}
 	}()
-	p, err := newProxy(server.Addr().String())
+	p, err := newProxy(t.Context(), server.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func From(ctx context.Context, pool *sql.DB) (*database.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: From: %w", database.Explain(err))
 	}
-	db, err := assemble(Config{}, conn, pool)
+	db, err := assemble(Config{}, conn, pool) //nolint:contextcheck // the pools outlive the call
 	if err != nil {
 		return nil, fmt.Errorf("postgres: From: %w", err)
 	}

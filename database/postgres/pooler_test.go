@@ -21,7 +21,7 @@ func pooler(t *testing.T, mode string, target *url.URL) string {
 	}
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	_ = free.Close()
-	dir, err := os.MkdirTemp("", "pgbouncer")
+	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // t.TempDir is closed to the user it runs as
 	if err != nil {
 		t.Fatal(err)
 	}

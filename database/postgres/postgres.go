@@ -68,7 +68,7 @@ func OpenConfig(ctx context.Context, cfg Config) (*database.DB, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "loam"
 	}
-	db, err := assemble(cfg, conn, nil)
+	db, err := assemble(cfg, conn, nil) //nolint:contextcheck // the pools outlive the call
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

@@ -92,7 +92,7 @@ func TestFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
+	t.Cleanup(func() { _ = pool.Close() })
 	db, err := postgres.From(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	t.Cleanup(func() { _ = other.Close() })
 	if _, err := postgres.From(t.Context(), other); err == nil || !strings.Contains(err.Error(), `sql.Open("pgx", url)`) {
 		t.Errorf("another driver: %v", err)
 	}

@@ -80,7 +80,7 @@ func checkLock(ctx context.Context, pool *sql.DB, path string) error {
 	if err != nil {
 		return err
 	}
-	defer other.Close()
+	defer other.Close() //nolint:errcheck // it wrote nothing
 	mine, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return err

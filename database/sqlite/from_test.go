@@ -17,7 +17,7 @@ func TestFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
+	t.Cleanup(func() { _ = pool.Close() })
 	db, err := sqlite.From(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestFromRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close()
+	t.Cleanup(func() { _ = memory.Close() })
 	if _, err := sqlite.From(t.Context(), memory); err == nil || !strings.Contains(err.Error(), "in memory") {
 		t.Errorf("in memory: %v", err)
 	}

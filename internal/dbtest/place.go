@@ -85,7 +85,7 @@ func Copy(t testing.TB, from Place) Place {
 	to := Fresh(t, database.SQLite)
 	content, err := os.ReadFile(from.At)
 	if err == nil {
-		err = os.WriteFile(to.At, content, 0o600)
+		err = os.WriteFile(to.At, content, 0o600) //nolint:gosec // a place of the test's
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func admin(t testing.TB, statement string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for {
 		_, err := db.ExecContext(ctx, statement)
 		if err == nil {

@@ -32,7 +32,7 @@ type mutant struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own
 	defer stop()
 	only := strings.Join(os.Args[1:], " ")
 	survivors, err := runAll(ctx, only)
@@ -50,9 +50,9 @@ func runAll(ctx context.Context, only string) (survivors int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "FAULT\tIN\tCAUGHT BY\tSECONDS")
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var table strings.Builder
+	table.WriteString("FAULT\tIN\tCAUGHT BY\tSECONDS\n")
 	caught := 0
 	for _, m := range mutants {
 		if !strings.Contains(m.name, only) {
@@ -69,11 +69,12 @@ func runAll(ctx context.Context, only string) (survivors int, err error) {
 		} else {
 			caught++
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%.0f\n", m.name, m.file, strings.Join(by, ", "), time.Since(began).Seconds())
+		fmt.Fprintf(&table, "%s\t%s\t%s\t%.0f\n", m.name, m.file, strings.Join(by, ", "), time.Since(began).Seconds())
 		fmt.Fprintf(os.Stderr, "%s: %s\n", m.name, strings.Join(by, ", "))
 	}
-	fmt.Fprintf(out, "\n%d caught, %d survive\n", caught, survivors)
-	return survivors, out.Flush()
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	_, err = fmt.Fprintf(out, "%s\n%d caught, %d survive\n", table.String(), caught, survivors)
+	return survivors, errors.Join(err, out.Flush())
 }
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
@@ -97,7 +98,7 @@ func (m mutant) test(ctx context.Context, dir string) ([]string, error) {
 		return nil, err
 	}
 	if err := errors.Join(
-		os.WriteFile(changed, []byte(strings.ReplaceAll(string(text), m.old, m.new)), 0o600),
+		os.WriteFile(changed, []byte(strings.ReplaceAll(string(text), m.old, m.new)), 0o600), //nolint:gosec // the list below
 		os.WriteFile(overlay, replace, 0o600),
 	); err != nil {
 		return nil, err

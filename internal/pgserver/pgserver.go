@@ -18,32 +18,32 @@ import (
 
 // Server is a server on a port of its own.
 type Server struct {
-	t    testing.TB
+	tb   testing.TB
 	dir  string
 	port string
 }
 
 // Start starts a server that ends with the test. Where PostgreSQL is not tested at all, it skips.
-func Start(t testing.TB) *Server {
-	t.Helper()
+func Start(tb testing.TB) *Server {
+	tb.Helper()
 	if os.Getenv(dbtest.URLEnv) == "" {
-		t.Skipf("PostgreSQL is not tested: run make postgres, and set %s as it says", dbtest.URLEnv)
+		tb.Skipf("PostgreSQL is not tested: run make postgres, and set %s as it says", dbtest.URLEnv)
 	}
 	// Not t.TempDir: its parent is closed to the user that the server runs as.
-	dir, err := os.MkdirTemp("", "loam-pg")
+	dir, err := os.MkdirTemp("", "loam-pg") //nolint:usetesting // see above
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a moment only
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	_ = free.Close()
-	s := &Server{t: t, dir: filepath.Join(dir, "data"), port: port}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{tb: tb, dir: filepath.Join(dir, "data"), port: port}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s.Up()
-	t.Cleanup(s.Down)
+	tb.Cleanup(s.Down)
 	return s
 }
 
@@ -55,30 +55,30 @@ func (s *Server) Addr() string { return "127.0.0.1:" + s.port }
 
 // Up starts the server and waits until it answers.
 func (s *Server) Up() {
-	s.t.Helper()
+	s.tb.Helper()
 	s.do("start", s.dir, s.port)
 }
 
 // Down stops the server as a crash does: every connection breaks at once.
 func (s *Server) Down() {
-	s.t.Helper()
+	s.tb.Helper()
 	if _, err := os.Stat(filepath.Join(s.dir, "postmaster.pid")); err == nil {
 		s.do("stop", s.dir)
 	}
 }
 
 func (s *Server) do(args ...string) {
-	s.t.Helper()
+	s.tb.Helper()
 	root, err := moduleRoot()
 	if err != nil {
-		s.t.Fatal(err)
+		s.tb.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "postgres"), args...).CombinedOutput() //nolint:gosec // our own script
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-		s.t.Fatalf("postgres %s: %v\n%s\n%s", strconv.Quote(args[0]), err, out, log)
+		s.tb.Fatalf("postgres %s: %v\n%s\n%s", strconv.Quote(args[0]), err, out, log)
 	}
 }
 
