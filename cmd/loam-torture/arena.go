@@ -43,9 +43,10 @@ type slot struct {
 	work    bool
 	publish int // events a second
 
-	busy bool // an attack is at it
-	proc *proc
-	last int // the number of the process before
+	busy    bool // an attack is at it
+	filling bool // a process is being started
+	proc    *proc
+	last    int // the number of the process before
 }
 
 // proc is a child, seen from here.
@@ -134,9 +135,14 @@ func boolWord(b bool, yes, no string) string {
 	return no
 }
 
-// fillSlot starts a process in s, which must not have one, and starts another should it end by itself.
+// fillSlot starts a process in s, unless one lives there or is being started, and starts another should it end by itself.
 func (a *arena) fillSlot(s *slot) {
 	a.mu.Lock()
+	if s.filling || s.proc != nil && !s.proc.dead() {
+		a.mu.Unlock()
+		return
+	}
+	s.filling = true
 	o := orders{Work: s.work, Publish: s.publish, After: s.last}
 	if o.Work && a.rng.IntN(2) == 0 {
 		o.Shift = time.Duration(a.rng.Int64N(2*int64(shiftLimit)+1)) - shiftLimit
@@ -149,7 +155,7 @@ func (a *arena) fillSlot(s *slot) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.proc = p
+	s.proc, s.filling = p, false
 	if p == nil {
 		return
 	}

@@ -115,7 +115,12 @@ func stopPastLease(ctx context.Context, a *arena) {
 	}
 	a.untilSuspended(ctx, p.cmd.Process.Pid)
 	from := time.Now()
-	a.leases(ctx, p.n)
+	for try := 0; !a.leases(ctx, p.n); try++ {
+		if a.wait(ctx, 100*time.Millisecond); try == 100 {
+			a.diary.add("v", "the leases cannot be read")
+			break
+		}
+	}
 	took := lease + 2*margin + time.Duration(a.random(2000))*time.Millisecond
 	a.say("stop %s (process %d) for %v", s.name, p.n, took)
 	a.wait(ctx, time.Until(from.Add(took)))
@@ -146,27 +151,31 @@ func (a *arena) untilSuspended(ctx context.Context, pid int) {
 	}
 }
 
-// leases notes the claims there are while process n is suspended: until when its own are valid, as it knows itself.
-func (a *arena) leases(ctx context.Context, n int) {
+// leases notes the claims there are while process n is suspended: until when its own are valid, as it knows itself. It
+// reports whether they could be read: the server may be away.
+func (a *arena) leases(ctx context.Context, n int) bool {
 	rows, err := a.db.Read().QueryContext(ctx, `SELECT tenant_id, event_id, handler, lease_until, started_at FROM processed_events
 		WHERE status = 'in_progress'`)
 	if err != nil {
-		a.diary.add("v", "read the leases:", err)
-		return
+		return false
 	}
 	defer rows.Close()
+	var found [][]any
 	for rows.Next() {
 		var tenant, event, key string
 		var until, started int64
 		if err := rows.Scan(&tenant, &event, &key, &until, &started); err != nil {
-			a.diary.add("v", "read the leases:", err)
-			return
+			return false
 		}
-		a.diary.add("lease", n, tenant, event, key, until, started)
+		found = append(found, []any{n, tenant, event, key, until, started})
 	}
-	if err := rows.Err(); err != nil {
-		a.diary.add("v", "read the leases:", err)
+	if rows.Err() != nil {
+		return false
 	}
+	for _, lease := range found {
+		a.diary.add("lease", lease...)
+	}
+	return true
 }
 
 // restart ends a process in its own way and starts another, as a deployment does.

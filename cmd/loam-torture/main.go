@@ -34,6 +34,7 @@ func main() {
 type options struct {
 	length   time.Duration
 	database string
+	rate     int
 	dir      string
 	seed     uint64
 	keep     bool
@@ -43,12 +44,16 @@ type options struct {
 // shortest is the shortest run that makes sense: the processes must come up and be attacked.
 const shortest = 3 * time.Second
 
+// Two processes publish, each one event after the other.
+const leastRate, mostRate = 2, 1000
+
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("loam-torture", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.DurationVar(&o.length, "for", 30*time.Second, "how long to attack; what follows takes up to two minutes more")
 	fs.StringVar(&o.database, "database", "sqlite", "the `kind` of database: "+strings.Join(backendNames(), ", "))
+	fs.IntVar(&o.rate, "rate", 60, "how many `events` a second to publish, while the workers keep up")
 	fs.StringVar(&o.dir, "dir", "", "where to put the database and the files, in a new `directory` (default: the system's temporary one)")
 	fs.Uint64Var(&o.seed, "seed", 0, "the `number` that the attacks are drawn with (default: a new one)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the database and the files of a run that went well, too")
@@ -62,6 +67,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if o.length < shortest {
 		errs = append(errs, fmt.Errorf("-for: %v is too short, at least %v are needed", o.length, shortest))
+	}
+	if o.rate < leastRate || o.rate > mostRate {
+		errs = append(errs, fmt.Errorf("-rate: %d is not between %d and %d", o.rate, leastRate, mostRate))
 	}
 	if backends[o.database] == nil {
 		errs = append(errs, fmt.Errorf("-database: %q is not known, it must be one of: %s", o.database, strings.Join(backendNames(), ", ")))

@@ -8,12 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/internal/dbtest"
+	"github.com/openloam/loam/internal/pgserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,14 +49,16 @@ func TestTorture(t *testing.T) { //nolint:paralleltest // one after the other: t
 	}
 }
 
-func tortured(t *testing.T, program, kind, server string) {
+// tortured runs the program, with more flags, and checks its verdict.
+func tortured(t *testing.T, program, kind, server string, more ...string) {
 	t.Helper()
 	length, kills, stops := "30s", 5, 1
 	if testing.Short() {
 		length, kills, stops = "5s", 0, 0 // there is time for few, and chance decides which
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), program, "-for", length, "-database", kind, "-dir", dir) //nolint:gosec // built above
+	args := append([]string{"-for", length, "-database", kind, "-dir", dir}, more...)
+	cmd := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // built above
 	cmd.Env = append(os.Environ(), serverEnv+"="+server)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -76,6 +81,35 @@ func tortured(t *testing.T, program, kind, server string) {
 		t.Errorf("files are left: %v (%v)", left, err)
 	}
 	t.Log(last)
+}
+
+// Three workers and two publishers, killed, suspended and cut off at random, while some four hundred deliveries a second flow; and
+// the server itself is restarted twice in the middle, as after a crash. Half a minute of it, and a minute at night.
+//
+// contract: J-04, L-08, M-02
+// scenario: B074
+func TestTortureWithRestarts(t *testing.T) { //nolint:paralleltest // see TestTorture
+	program, server := build(t), pgserver.Start(t)
+	length := 30 * time.Second
+	if os.Getenv("LOAM_NIGHTLY") == "1" {
+		length = time.Minute
+	}
+	over := make(chan struct{})
+	var restarts sync.WaitGroup
+	restarts.Go(func() {
+		for range 2 {
+			select {
+			case <-time.After(length / 3):
+				server.Down()
+				server.Up()
+			case <-over:
+				return
+			}
+		}
+	})
+	tortured(t, program, "postgres", server.URL(), "-for", length.String(), "-rate", "160")
+	close(over)
+	restarts.Wait()
 }
 
 // saved keeps the evidence of a failed run from the end of the test, and says where.
@@ -101,6 +135,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"-dir", "/does/not/exist"}, []string{"-dir: stat /does/not/exist"}},
 		{[]string{"-dir", os.Args[0]}, []string{"is not a directory"}},
 		{[]string{"-seed", "-1"}, []string{"-seed"}},
+		{[]string{"-rate", "0"}, []string{"-rate: 0 is not between 2 and 1000"}},
 		{[]string{"-shake"}, []string{"-shake"}},
 		{[]string{"-for", "0s", "-database", "", "go"}, []string{"-for: 0s", `-database: ""`, `unknown argument "go"`}},
 	} {

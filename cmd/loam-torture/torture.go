@@ -101,8 +101,8 @@ func (a *arena) prepare(ctx context.Context) (err error) {
 		}
 	}
 	a.slots = []*slot{
-		{name: "publisher", publish: 30},
-		{name: "publishing worker", publish: 30, work: true},
+		{name: "publisher", publish: a.rate / 2},
+		{name: "publishing worker", publish: a.rate / 2, work: true},
 		{name: "worker 1", work: true},
 		{name: "worker 2", work: true},
 	}
