@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/sweep"
@@ -60,7 +61,7 @@ func (j *Jobs) SweepSoon(ctx context.Context) error {
 		return err
 	}
 	if _, err := j.insert.Insert(ctx, sweepArgs{Soon: true}, sweepOpts(time.Time{})); err != nil {
-		return fmt.Errorf("ask for a sweep: %w", err)
+		return fmt.Errorf("ask for a sweep: %w", database.Explain(err))
 	}
 	return nil
 }
@@ -73,7 +74,7 @@ func (j *Jobs) list(ctx context.Context, kind string, max int, where string, arg
 	}
 	res, err := j.insert.JobList(ctx, p)
 	if err != nil {
-		return 0, fmt.Errorf("list jobs: %w", err)
+		return 0, fmt.Errorf("list jobs: %w", database.Explain(err))
 	}
 	return len(res.Jobs), nil
 }
@@ -83,7 +84,7 @@ func (j *Jobs) LastSweep(ctx context.Context) (time.Time, error) {
 	res, err := j.insert.JobList(ctx, river.NewJobListParams().Kinds(sweep.Key).States(rivertype.JobStateCompleted).
 		OrderBy(river.JobListOrderByFinalizedAt, river.SortOrderDesc).First(1))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("find the last sweep: %w", err)
+		return time.Time{}, fmt.Errorf("find the last sweep: %w", database.Explain(err))
 	}
 	if len(res.Jobs) == 0 || res.Jobs[0].FinalizedAt == nil {
 		return time.Time{}, nil

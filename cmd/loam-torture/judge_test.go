@@ -378,3 +378,14 @@ func TestPanicsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// A process that is suspended again before it could write had no time to be refused.
+func TestAfterWritable(t *testing.T) {
+	t.Parallel()
+	ev := &evidence{full: [][2]int64{{40, 50}}, lives: map[int]*life{1: {stopped: []suspension{{from: 10, until: 20}, {from: 21, until: 30}}}}}
+	for _, c := range []struct{ from, long, want int64 }{{0, 5, 5}, {0, 10, 10}, {9, 1, 10}, {9, 2, 21}, {9, 3, 31}, {15, 1, 21}, {35, 6, 51}, {60, 2, 62}} {
+		if got := ev.afterWritable(c.from, c.long); got != c.want {
+			t.Errorf("%d for %d: %d, want %d", c.from, c.long, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,7 @@ func (ev *evidence) mustBeRefused(runs []handled, i int, validUntil int64) bool 
 	case fails, snoozes, cutShort:
 		return false
 	}
-	if over := cmp.Or(ev.lives[h.process].killed, ev.lives[h.process].ended); over != 0 && over < ev.writable(h.end)+int64(writing) {
+	if over := cmp.Or(ev.lives[h.process].killed, ev.lives[h.process].ended); over != 0 && over < ev.afterWritable(h.end, int64(writing)) {
 		return false
 	}
 	for _, next := range runs[i+1:] {
@@ -29,24 +30,26 @@ func (ev *evidence) mustBeRefused(runs []handled, i int, validUntil int64) bool 
 	return false
 }
 
-// writable is from when on the database can be written, at or after a time: the disk is not full, and nobody is suspended,
-// who may hold the lock.
-func (ev *evidence) writable(from int64) int64 {
-	for again := true; again; {
-		again = false
-		skip := func(begin, end int64) {
-			if begin <= from && from < end {
-				from, again = end, true
-			}
-		}
-		for _, f := range ev.full {
-			skip(f[0], f[1])
-		}
-		for _, l := range ev.lives {
-			for _, s := range l.stopped {
-				skip(s.from, s.until)
-			}
+// afterWritable is when the database could have been written for so long since a time: the disk was not full, and nobody was
+// suspended, who may hold the lock.
+func (ev *evidence) afterWritable(from, long int64) int64 {
+	bad := slices.Clone(ev.full)
+	for _, l := range ev.lives {
+		for _, s := range l.stopped {
+			bad = append(bad, [2]int64{s.from, s.until})
 		}
 	}
-	return from
+	slices.SortFunc(bad, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	for _, b := range bad {
+		if b[1] <= from {
+			continue
+		}
+		if good := b[0] - from; good >= long {
+			break
+		} else if good > 0 {
+			long -= good
+		}
+		from = b[1]
+	}
+	return from + long
 }
