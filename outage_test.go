@@ -27,6 +27,7 @@ type outageWorld struct {
 	logs   *rig.Logs
 	ran    sync.Map // event => *atomic.Int32: how often
 	now    atomic.Int32
+	hold   atomic.Int32 // so many handlers wait for each other
 }
 
 func newOutageWorld(t *testing.T) *outageWorld {
@@ -38,13 +39,16 @@ func newOutageWorld(t *testing.T) *outageWorld {
 	}
 	t.Cleanup(func() { _ = w.db.Close() })
 	reg := durable.NewRegistry()
-	reg.RegisterFunc("slow", "shop.order.paid", func(_ context.Context, e events.Event) error {
+	reg.RegisterFunc("slow", "shop.order.paid", func(ctx context.Context, e events.Event) error {
 		n, _ := w.ran.LoadOrStore(e.ID, &atomic.Int32{})
 		n.(*atomic.Int32).Add(1)
 		w.now.Add(1)
 		defer w.now.Add(-1)
+		for w.now.Load() < w.hold.Load() && ctx.Err() == nil {
+			<-time.After(10 * time.Millisecond)
+		}
 		<-time.After(200 * time.Millisecond)
-		return nil
+		return ctx.Err()
 	})
 	cfg := loam.Config{DB: w.db, Registry: reg, Logger: slog.New(w.logs)}
 	shortLease(&cfg)
@@ -102,6 +106,7 @@ func TestPostgreSQLIsRestarted(t *testing.T) {
 	w.settled(t, 30*time.Second)
 	for round, busy := range []bool{false, true, true} {
 		if busy {
+			w.hold.Store(10)
 			for range 10 {
 				if err := w.publish(t, n); err != nil {
 					t.Fatal(err)
@@ -109,6 +114,7 @@ func TestPostgreSQLIsRestarted(t *testing.T) {
 				n, sure = n+1, sure+1
 			}
 			until(t, 30*time.Second, "ten handlers run", func() bool { return w.now.Load() == 10 })
+			w.hold.Store(0)
 		}
 		w.server.Down()
 		if err := w.publish(t, n); err == nil || !strings.Contains(err.Error(), database.ErrUnreachable.Error()) {
