@@ -88,7 +88,8 @@ e2e: ## the pages in a real Chromium
 
 .PHONY: nightly
 nightly: ## what takes too long for CI
-	LOAM_NIGHTLY=1 go test -race -shuffle=on -timeout 60m ./...
+	LOAM_NIGHTLY=1 go test $(RACE) -timeout 60m ./...
+	LOAM_NIGHTLY=1 go test -timeout 120m $(PROOFS)
 
 .PHONY: verify
 verify: lint test ## what CI checks

@@ -2,5 +2,5 @@
 
 package sequences_test
 
-// sequences is few under the race detector, where SQLite is some 28 times slower.
-const sequences = 20
+// Few under the race detector, where SQLite is some 28 times slower.
+const sequences, nightly = 20, 200

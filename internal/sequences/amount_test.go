@@ -2,5 +2,5 @@
 
 package sequences_test
 
-// sequences is how many are tried unless LOAM_NIGHTLY or -rapid.checks says otherwise.
-const sequences = 500
+// sequences is how many are tried unless -rapid.checks says otherwise, and nightly with LOAM_NIGHTLY set.
+const sequences, nightly = 500, 10_000

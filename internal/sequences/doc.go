@@ -7,5 +7,5 @@
 // second tries take no real time, and handlers stand still until the sequence says how they end, so that the same draws are the
 // same sequence. What rapid prints of a failure replays it: -rapid.seed or -rapid.failfile.
 //
-// There are 500 sequences, 20 under the race detector, and 10,000 with LOAM_NIGHTLY set, which needs -timeout 40m.
+// There are 500 sequences, 20 under the race detector, and 10,000 with LOAM_NIGHTLY set, which needs -timeout 120m: PostgreSQL is the slower one.
 package sequences

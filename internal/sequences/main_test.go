@@ -10,9 +10,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-// nightly is how many sequences are tried with LOAM_NIGHTLY set.
-const nightly = 10_000
-
 func TestMain(m *testing.M) {
 	flag.Parse()
 	n := sequences
