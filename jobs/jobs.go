@@ -37,7 +37,7 @@ type Jobs struct {
 	insert *river.Client[*sql.Tx]
 	work   *river.Client[*sql.Tx]
 	queues map[string]*wakeQueue
-	nudges atomic.Pointer[nudges] // of work, once it is started
+	nudges atomic.Pointer[nudges] // of work, once it is started; nil on SQLite
 }
 
 var _ durable.Enqueuer = (*Jobs)(nil)
@@ -128,8 +128,12 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 		}
 	}
 	limit := max(w.LongestRun+slack, w.SweepEvery)
-	heard := newNudges()
-	client, err := river.NewClient(nudgedDriver{driver(j.db), heard}, &river.Config{
+	driver, heard := driver(j.db), (*nudges)(nil)
+	if j.db.Dialect() == database.PostgreSQL {
+		heard = newNudges()
+		driver = nudgedDriver{driver, heard}
+	}
+	client, err := river.NewClient(driver, &river.Config{
 		Logger: j.quiet, FetchCooldown: fetchCooldown,
 		Queues: queues, Workers: workers,
 		PeriodicJobs:                []*river.PeriodicJob{periodicSweep(w.SweepEvery)},
