@@ -176,6 +176,7 @@ func analyze(t *testing.T, db *database.DB) {
 
 // contract: S-01, T-03. TestPlans on PostgreSQL, whose plans go by statistics: right after they are taken with many rows
 // pending, and when they were taken with nothing pending, which makes an index of pending rows look empty.
+// scenario: B204
 func TestPlansOnPostgres(t *testing.T) {
 	t.Parallel()
 	db, _ := dbtest.OpenPlace(t, dbtest.Fresh(t, database.PostgreSQL))

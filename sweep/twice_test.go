@@ -137,4 +137,3 @@ func TestSweepsAroundAnHour(t *testing.T) {
 		handledOnce(t, r, calls, len(due))
 	})
 }
-
