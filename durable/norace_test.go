@@ -2,5 +2,5 @@
 
 package durable_test
 
-// herdRows is how many rows are due at once: more than a few sweeps wake.
-const herdRows = 2000
+// herdRows is how many rows are due at once: more than one sweep wakes.
+const herdRows = 1_000

@@ -34,6 +34,8 @@ func (s *steering) Error() string {
 		return s.err.Error()
 	case s.kind == snoozed:
 		return fmt.Sprintf("snoozed for %v", s.wait)
+	case s.kind == failure:
+		return "failed by its handler"
 	}
 	return "parked by its handler"
 }

@@ -36,7 +36,7 @@ func (s *Sweeper) LostClaims(ctx context.Context) (int, error) {
 		errs = append(errs, s.wakeClaimed(tenant.With(ctx, t), t, claims))
 	}
 	if found > 0 {
-		s.cfg.Logger.WarnContext(ctx, "claims lost: their process has died or was suspended; their deliveries are woken",
+		s.cfg.Logger.WarnContext(ctx, "claims lost: their process has died or was suspended",
 			slog.Int("claims", found))
 	}
 	return found, errors.Join(errs...)
