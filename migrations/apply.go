@@ -111,11 +111,20 @@ func (m *migrator) note(res *rivermigrate.MigrateResult) {
 	}
 }
 
-// version makes the table of versions if it is missing, and returns the newest.
+// version makes the table of versions if it is missing, and returns the newest. It asks first: on PostgreSQL a role that may
+// not make tables may not say so either, and should find all applied.
 func (m *migrator) version(ctx context.Context, tx *sql.Tx) (int, error) {
 	at := "TEXT"
 	if m.db.Dialect() == database.PostgreSQL {
 		at = "timestamptz"
+		var there bool
+		err := tx.QueryRowContext(ctx, `SELECT to_regclass('loam_migrations') IS NOT NULL`).Scan(&there)
+		if err != nil {
+			return 0, err
+		}
+		if there {
+			return version(ctx, tx)
+		}
 	}
 	if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS loam_migrations (
 			version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at `+at+` NOT NULL)`); err != nil {
