@@ -33,7 +33,7 @@ import (
 //	stop TIME P AFTER             suspended from TIME to AFTER
 //	lease TIME P TENANT EVENT KEY LEASE_UNTIL STARTED_AT   the claims while P was suspended, read at TIME
 //	exit TIME P CODE
-//	full TIME AFTER               no room from TIME to AFTER
+//	full TIME AFTER               nothing could be written from TIME to AFTER: the disk was full, the server out of reach
 type diary struct {
 	mu sync.Mutex
 	f  *os.File

@@ -77,7 +77,9 @@ func (b *postgresBackend) attacks() []attack {
 // cut resets all connections of the children.
 func (b *postgresBackend) cut(_ context.Context, a *arena) {
 	a.say("cut all connections")
+	from := time.Now()
 	b.proxy.cut()
+	a.away(from)
 	a.count("cut")
 }
 
@@ -86,10 +88,12 @@ func (b *postgresBackend) cut(_ context.Context, a *arena) {
 func (b *postgresBackend) halfOpen(ctx context.Context, a *arena) {
 	took := time.Second + time.Duration(a.random(4000))*time.Millisecond
 	a.say("half-open for %v", took)
+	from := time.Now()
 	b.proxy.freeze()
 	a.wait(ctx, took)
 	b.proxy.cut()
 	b.proxy.thaw()
+	a.away(from)
 	a.count("half-open")
 }
 
@@ -97,20 +101,31 @@ func (b *postgresBackend) halfOpen(ctx context.Context, a *arena) {
 func (b *postgresBackend) slow(ctx context.Context, a *arena) {
 	delay := 10*time.Millisecond + time.Duration(a.random(60))*time.Millisecond
 	a.say("latency of %v", delay)
+	from := time.Now()
 	b.proxy.slow(delay)
 	a.wait(ctx, time.Second+time.Duration(a.random(3000))*time.Millisecond)
 	b.proxy.slow(0)
+	a.away(from)
 	a.count("slow")
 }
 
 // terminate ends the sessions of the database at the server, the parent's too.
 func (b *postgresBackend) terminate(ctx context.Context, a *arena) {
 	a.say("terminate all sessions")
+	defer a.away(time.Now())
 	if _, err := b.server.ExecContext(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, b.name); err != nil {
 		a.say("terminate: %v", err)
 		return
 	}
 	a.count("terminate")
+}
+
+// reconnecting is how long the children may take to make their connections anew.
+const reconnecting = 3 * time.Second
+
+// away notes that the children could not write since a time, and for as long as they need to connect again.
+func (a *arena) away(from time.Time) {
+	a.diary.addAt("full", from.UnixNano(), time.Now().Add(reconnecting).UnixNano())
 }
 
 func (b *postgresBackend) obey(_ context.Context, _ *database.DB, order string) error {

@@ -30,7 +30,7 @@ func (ev *evidence) mustBeRefused(runs []handled, i int, validUntil int64) bool 
 	return false
 }
 
-// afterWritable is when the database could have been written for so long since a time: the disk was not full, and nobody was
+// afterWritable is when the database could have been written for so long since a time: there was room, the server was in reach, and nobody was
 // suspended, who may hold the lock.
 func (ev *evidence) afterWritable(from, long int64) int64 {
 	bad := slices.Clone(ev.full)
