@@ -6,7 +6,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 # SQLite's driver is C translated to Go; without the checks of pointer arithmetic its tests are three times as fast.
-RACE := -race -shuffle=on -gcflags='modernc.org/...=-d=checkptr=0'
+RACE := -race -shuffle=on -timeout 20m -gcflags='modernc.org/...=-d=checkptr=0'
 # These are slow under the race detector, which then runs a part of them: all of it runs here without.
 PROOFS := ./internal/model ./internal/sequences ./internal/faultpoints
 
@@ -15,7 +15,7 @@ test: ## all tests, as CI runs them; under CI a skipped test is a failure
 ifeq ($(CI),true)
 	@status=0; \
 	go test $(RACE) -v ./... > test.out 2>&1 || status=1; \
-	go test -v $(PROOFS) >> test.out 2>&1 || status=1; \
+	go test -v -timeout 20m $(PROOFS) >> test.out 2>&1 || status=1; \
 	grep -vE '^\s*(=== |--- PASS|PASS$$)' test.out; \
 	if grep -qE '^\s*--- SKIP' test.out; then echo 'tests were skipped:'; grep -E '^\s*--- SKIP' test.out; status=1; fi; \
 	sqlite=$$(grep -cE '^\s*--- PASS: .*/sqlite \(' test.out); postgres=$$(grep -cE '^\s*--- PASS: .*/postgres \(' test.out); \
@@ -24,7 +24,7 @@ ifeq ($(CI),true)
 	exit $$status
 else
 	go test $(RACE) ./...
-	go test $(PROOFS)
+	go test -timeout 20m $(PROOFS)
 endif
 
 .PHONY: postgres
@@ -88,7 +88,7 @@ e2e: ## the pages in a real Chromium
 
 .PHONY: nightly
 nightly: ## what takes too long for CI
-	LOAM_NIGHTLY=1 go test $(RACE) -timeout 60m ./...
+	LOAM_NIGHTLY=1 go test $(RACE) -timeout 90m ./...
 	LOAM_NIGHTLY=1 go test -timeout 120m $(PROOFS)
 
 .PHONY: verify
