@@ -36,6 +36,7 @@ type options struct {
 	database string
 	rate     int
 	dir      string
+	judge    string
 	seed     uint64
 	keep     bool
 	verbose  bool
@@ -56,6 +57,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&o.rate, "rate", 60, "how many `events` a second to publish, while the workers keep up")
 	fs.StringVar(&o.dir, "dir", "", "where to put the database and the files, in a new `directory` (default: the system's temporary one)")
 	fs.Uint64Var(&o.seed, "seed", 0, "the `number` that the attacks are drawn with (default: a new one)")
+	fs.StringVar(&o.judge, "judge", "", "judge the files of an earlier run on SQLite again, in this `directory`, instead of a run")
 	fs.BoolVar(&o.keep, "keep", false, "keep the database and the files of a run that went well, too")
 	fs.BoolVar(&o.verbose, "v", false, "say each attack on standard error")
 	if err := fs.Parse(args); err != nil {
@@ -101,7 +103,11 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return 2
 	}
-	v, err := torture(ctx, o, stdout, stderr)
+	run := torture
+	if o.judge != "" {
+		run = judgeAgain
+	}
+	v, err := run(ctx, o, stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "loam-torture:", err)
 		return 1

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,30 +30,34 @@ func readEvidence(dir string) (*evidence, error) {
 	return ev, nil
 }
 
-// eachLine calls f with the letter, the time and the words of each line. The last line of a killed process is whole, for it
-// was one write.
+// eachLine calls f with the letter, the time and the words of each line. The last line of a process that was killed may be
+// torn: the kill came where the write went from one page of the file to the next. It is as if it had not been written.
 func eachLine(file string, f func(letter string, at int64, words []string) error) error {
 	in, err := os.Open(file) //nolint:gosec // ours
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		words := strings.Fields(lines.Text())
+	for lines := bufio.NewReader(in); ; {
+		line, err := lines.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		words := strings.Fields(line)
 		if len(words) < 2 {
-			return fmt.Errorf("%s: %q", file, lines.Text())
+			return fmt.Errorf("%s: %q", file, line)
 		}
 		at, err := strconv.ParseInt(words[1], 10, 64)
 		if err == nil {
 			err = f(words[0], at, words[2:])
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %q: %w", file, lines.Text(), err)
+			return fmt.Errorf("%s: %q: %w", file, line, err)
 		}
 	}
-	return lines.Err()
 }
 
 var errMalformed = errors.New("malformed")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/openloam/loam"
@@ -69,6 +70,25 @@ func torture(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdi
 		return nil, fmt.Errorf("read the database: %w", err)
 	}
 	v.print(stdout, a.counts, took)
+	return v, nil
+}
+
+// judgeAgain judges what an earlier run has left.
+func judgeAgain(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdict, err error) {
+	a := &arena{options: o, backend: &sqliteBackend{}, files: o.judge, stderr: stderr}
+	if a.db, err = a.backend.open(ctx, filepath.Join(o.judge, databaseFile)); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.db.Close()) }()
+	ev, err := readEvidence(o.judge)
+	if err != nil {
+		return nil, fmt.Errorf("read the diaries: %w", err)
+	}
+	v = newVerdict()
+	if err := a.judge(ctx, ev, v); err != nil {
+		return nil, fmt.Errorf("read the database: %w", err)
+	}
+	v.print(stdout, nil, 0)
 	return v, nil
 }
 
