@@ -66,6 +66,7 @@ func (c *claim) take(ctx context.Context) ([]*run, error) {
 			return c.runs, nil
 		}
 		c.repeat = true
+		c.d.inflight.unreserve(c.runs)
 		if try < claimTries && pause(ctx, c.d.stopping, backoff(try)) {
 			continue
 		}
@@ -186,7 +187,11 @@ func (c *claim) tx(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	wakeups := slices.Concat(c.handOn, c.d.wakeups(c.tenant, append(again, c.back...)))
-	return c.d.Enqueuer.Enqueue(ctx, tx, wakeups)
+	if err := c.d.Enqueuer.Enqueue(ctx, tx, wakeups); err != nil {
+		return err
+	}
+	c.d.inflight.reserve(c.runs) // from the commit on: another call of this process may be at the same rows
+	return nil
 }
 
 // ledger takes the claims. counted says that they were found rather than taken: their starts are counted already.

@@ -7,13 +7,34 @@ import (
 )
 
 // inflight is the table of runs in this process whose claim was not found lost: to be renewed, and never to be taken over
-// here.
+// here. A place in it is reserved before the claim is committed.
 type inflight struct {
-	mu   sync.Mutex
-	runs map[ledger.Key]*run
+	mu       sync.Mutex
+	runs     map[ledger.Key]*run
+	reserved map[ledger.Key]bool
 }
 
-func newInflight() *inflight { return &inflight{runs: map[ledger.Key]*run{}} }
+func newInflight() *inflight {
+	return &inflight{runs: map[ledger.Key]*run{}, reserved: map[ledger.Key]bool{}}
+}
+
+// reserve keeps places for runs whose claims are about to be committed.
+func (t *inflight) reserve(runs []*run) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range runs {
+		t.reserved[r.claim.Key] = true
+	}
+}
+
+// unreserve gives the places up: the runs are in the table now, or will not be.
+func (t *inflight) unreserve(runs []*run) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range runs {
+		delete(t.reserved, r.claim.Key)
+	}
+}
 
 func (t *inflight) add(r *run) {
 	t.mu.Lock()
@@ -33,7 +54,7 @@ func (t *inflight) remove(r *run) {
 func (t *inflight) has(k ledger.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.runs[k] != nil
+	return t.runs[k] != nil || t.reserved[k]
 }
 
 func (t *inflight) holds(c ledger.Claim) bool {
@@ -46,7 +67,7 @@ func (t *inflight) holds(c ledger.Claim) bool {
 func (t *inflight) empty() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.runs) == 0
+	return len(t.runs)+len(t.reserved) == 0
 }
 
 func (t *inflight) all() []*run {

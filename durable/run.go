@@ -50,6 +50,7 @@ func (d *Deliveries) runAll(ctx context.Context, runs []*run) {
 	for i, r := range runs {
 		settled[i] = d.launch(ctx, r)
 	}
+	d.inflight.unreserve(runs)
 	for _, s := range settled {
 		select {
 		case <-s:

@@ -2,9 +2,9 @@ package durable_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,25 +99,28 @@ func TestNoTakeoverOfOwnClaim(t *testing.T) {
 			}
 			return nil
 		})
-		hold, held := make(chan struct{}), make(chan struct{})
-		go func() {
-			_ = db.InTx(t.Context(), func(context.Context, *sql.Tx) error { close(held); <-hold; return nil })
-		}()
-		<-held
-		done := make(chan error, 2)
-		for range 2 {
-			go func() { done <- r.Deliveries.Deliver(r.Ctx("acme"), w.IDs...) }()
-		}
-		<-peeked
-		<-peeked
-		faults.After(func(op dbtest.Op) error {
-			if op.Kind == "commit" { // of the first claim: its lease is over when the second looks
+		running := make(chan struct{})
+		var begins atomic.Int32
+		faults.Before(func(op dbtest.Op) error {
+			if op.Kind != "begin" {
+				return nil
+			}
+			switch begins.Add(1) {
+			case 1: // both have looked
+				<-peeked
+				<-peeked
+			case 2: // the first one's claim is in the table, and its lease over
+				<-running
 				r.Clock.Add(10 * time.Minute)
 			}
 			return nil
 		})
-		close(hold)
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- r.Deliveries.Deliver(r.Ctx("acme"), w.IDs...) }()
+		}
 		<-starts
+		close(running)
 		if err := <-done; err != nil { // the second, which has nothing to do
 			t.Fatal(err)
 		}
