@@ -204,7 +204,7 @@ var mutants = []mutant{
 		name: "another tenant's row is found", file: "durable/inspect.go",
 		old: ".\n\t\tWhere(\"d.tenant_id = ?\", t).Where(\"d.id = ?\", id).Scan(ctx)",
 		new: ".\n\t\tWhere(\"? = ?\", t, t).Where(\"d.id = ?\", id).Scan(ctx)",
-		pkg: "./durable", run: "TestAnotherTenantsDelivery|TestInspect",
+		pkg: "./admin", run: "TestOtherTenant",
 	},
 	{
 		name: "River's job is outside the transaction", file: "jobs/jobs.go",
