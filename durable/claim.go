@@ -67,6 +67,7 @@ func (c *claim) take(ctx context.Context) ([]*run, error) {
 		}
 		c.repeat = true
 		c.d.inflight.unreserve(c.runs)
+		c.runs = nil
 		if try < claimTries && pause(ctx, c.d.stopping, backoff(try)) {
 			continue
 		}

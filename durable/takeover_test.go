@@ -1,11 +1,16 @@
 package durable_test
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
 )
@@ -77,4 +82,57 @@ func TestAWaitingJobTakesNothingOverInItsOwnProcess(t *testing.T) {
 			ended(t, done, "the end")
 		}
 	})
+}
+
+// contract: L-08. Another call of the process that comes between the commit of a claim and its run does not take the claim
+// over, also when the clock has stepped past its lease. (On SQLite it can only come after.)
+func TestNoTakeoverBetweenTheCommitAndTheRun(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
+		r := rig.New(t, db)
+		var calls atomic.Int32
+		release := make(chan struct{})
+		r.Registry.RegisterFunc("mailer", paid, func(context.Context, events.Event) error {
+			calls.Add(1)
+			<-release
+			return nil
+		})
+		r.Publish("acme", paid, nil)
+		id := r.Row("acme", "mailer").ID
+		var once sync.Once
+		second := make(chan (<-chan error), 1)
+		faults.After(func(op dbtest.Op) error {
+			if op.Kind == "commit" {
+				once.Do(func() {
+					r.Clock.Add(10 * time.Minute)
+					done := background(r, id)
+					select {
+					case err := <-done:
+						done = closedWith(err)
+					case <-time.After(2 * time.Second): // on SQLite it waits for this very transaction
+					}
+					second <- done
+				})
+			}
+			return nil
+		})
+		first := background(r, id)
+		done := <-second
+		ended(t, done, "the second call")
+		if n := calls.Load(); n > 1 {
+			t.Errorf("%d runs at once", n)
+		}
+		close(release)
+		ended(t, first, "the first call")
+		if row := r.Row("acme", "mailer"); row.Runs != 1 || row.Status != durable.Delivered || calls.Load() != 1 {
+			t.Errorf("%d calls, %+v", calls.Load(), row)
+		}
+	})
+}
+
+// closedWith is a channel with one result in it.
+func closedWith(err error) <-chan error {
+	done := make(chan error, 1)
+	done <- err
+	return done
 }

@@ -93,11 +93,9 @@ func (l nudgedListener) WaitForNotification(ctx context.Context) (*riverdriver.N
 			return n.Notification, n.err
 		case <-l.nudges.some:
 			stop()
-			if n := <-came; n.err == nil { // at the same moment
+			if n := <-came; n.err == nil || ctx.Err() != nil { // at the same moment: the nudge is for the next call
 				l.nudges.signal()
-				return n.Notification, nil
-			} else if ctx.Err() != nil {
-				return nil, n.err
+				return n.Notification, n.err
 			}
 			if n := l.nudges.take(); n != nil {
 				return n, nil

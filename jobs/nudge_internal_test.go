@@ -68,4 +68,22 @@ func TestNudges(t *testing.T) {
 	})
 }
 
+// River ends a wait now and then, to ping or to listen to more. A nudge of that very moment is heard by the next wait.
+func TestANudgeAtTheEndOfAWait(t *testing.T) {
+	t.Parallel()
+	for range 200 { // which comes first is drawn by lot
+		l := nudgedListener{still{}, newNudges()}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		l.nudges.add("loam")
+		n, err := l.WaitForNotification(ctx)
+		if err != nil {
+			n, err = l.WaitForNotification(t.Context())
+		}
+		if err != nil || n == nil || n.Payload != `{"queue":"loam"}` {
+			t.Fatalf("heard %v, %v", n, err)
+		}
+	}
+}
+
 var _ riverdriver.Driver[*sql.Tx] = nudgedDriver{}

@@ -35,6 +35,11 @@ func TestAKilledMigratorOnPostgres(t *testing.T) {
 	const inTheMiddle = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%CREATE TABLE loam_subscribers%'`
 	for n := 0; n == 0; {
+		select {
+		case err := <-killed:
+			t.Fatalf("the migrator has ended before its second migration: %v", err)
+		default:
+		}
 		if err := bystander.Write().QueryRowContext(t.Context(), inTheMiddle).Scan(&n); err != nil {
 			t.Fatal(err)
 		}

@@ -14,8 +14,8 @@ const (
 	maxWait   = time.Second
 )
 
-// retry calls f again while another process is in the way, or the connection breaks: 5 times, 100 ms to 1 s apart. What the other has applied, f
-// finds applied.
+// retry calls f again while another process is in the way, or the connection breaks: 5 times, 100 ms to 1 s apart. What the
+// other has applied, f finds applied.
 func retry(ctx context.Context, f func() error) error {
 	wait := firstWait
 	for n := 0; ; n++ {

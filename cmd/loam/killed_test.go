@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"database/sql/driver"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/openloam/loam/database"
-	"github.com/openloam/loam/database/postgres"
-	"github.com/openloam/loam/database/sqlite"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/dburl"
 	"github.com/openloam/loam/migrations"
@@ -23,74 +19,23 @@ import (
 const hangEnv = "LOAM_TEST_HANG"
 
 func hang(at string) error {
-	ctx := context.Background()
 	place, err := dburl.Parse(at)
 	if err != nil {
 		return err
 	}
-	armed := false
-	wrap := func(c driver.Connector) driver.Connector { return hangConnector{c, &armed} }
-	var db *database.DB
-	if place.Dialect == database.PostgreSQL {
-		db, err = postgres.OpenConfig(ctx, postgres.Config{URL: at, Wrap: wrap})
-	} else {
-		db, err = sqlite.OpenConfig(ctx, sqlite.Config{Path: at, Wrap: wrap})
-	}
+	db, faults, err := dbtest.Connect(dbtest.Place{Dialect: place.Dialect, At: at})
 	if err != nil {
 		return err
 	}
-	armed = true
-	_, err = migrations.Migrate(ctx, db, time.Now())
+	faults.Before(func(op dbtest.Op) error {
+		if op.Kind == "commit" {
+			fmt.Println("before the commit")
+			_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent kills it, or dies
+		}
+		return nil
+	})
+	_, err = migrations.Migrate(context.Background(), db, time.Now())
 	return err
-}
-
-type hangConnector struct {
-	driver.Connector
-	armed *bool
-}
-
-func (c hangConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return hangConn{conn.(fullConn), c.armed}, nil
-}
-
-// fullConn is what the connections of both drivers implement.
-type fullConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.SessionResetter
-}
-
-type hangConn struct {
-	fullConn
-	armed *bool
-}
-
-func (c hangConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := c.fullConn.BeginTx(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return hangTx{tx, c.armed}, nil
-}
-
-type hangTx struct {
-	driver.Tx
-	armed *bool
-}
-
-func (t hangTx) Commit() error {
-	if *t.armed {
-		fmt.Println("before the commit")
-		_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent kills it, or dies
-	}
-	return t.Tx.Commit()
 }
 
 // contract: M-01, M-02. A migrator that is killed just before its first commit has left nothing and blocks nobody, although on

@@ -10,17 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/openloam/loam/internal/pgserver"
 )
 
 // pooler runs pgbouncer before a database, and returns the URL of the database behind it.
 func pooler(t *testing.T, mode string, target *url.URL) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	_ = free.Close()
+	port := pgserver.FreePort(t)
 	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // t.TempDir is closed to the user it runs as
 	if err != nil {
 		t.Fatal(err)

@@ -218,4 +218,10 @@ var mutants = []mutant{
 		new: "				break",
 		pkg: "./durable", run: "TestRemovedTenant|TestAStaleOwner",
 	},
+	{
+		name: "a place is not kept before the commit", file: "durable/claim.go",
+		old: "\tc.d.inflight.reserve(c.runs)",
+		new: "\t_ = 0",
+		pkg: "./durable", run: "TestNoTakeoverBetweenTheCommitAndTheRun",
+	},
 }

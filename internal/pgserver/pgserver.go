@@ -34,24 +34,27 @@ func Start(tb testing.TB) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a moment only
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	_ = free.Close()
-	s := &Server{tb: tb, dir: filepath.Join(dir, "data"), port: port}
+	s := &Server{tb: tb, dir: filepath.Join(dir, "data"), port: FreePort(tb)}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s.Up()
 	tb.Cleanup(s.Down)
 	return s
 }
 
+// FreePort is a port of this machine that nobody listened on a moment ago.
+func FreePort(tb testing.TB) string {
+	tb.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a moment only
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close()
+	return port
+}
+
 // URL is the server's, with its first database.
 func (s *Server) URL() string { return "postgres://loam@127.0.0.1:" + s.port + "/postgres" }
-
-// Addr is where it listens.
-func (s *Server) Addr() string { return "127.0.0.1:" + s.port }
 
 // Up starts the server and waits until it answers.
 func (s *Server) Up() {
