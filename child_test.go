@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,29 +52,6 @@ func runChild(name string) int {
 	}
 	return 0
 }
-
-// childDir is where the children's program is built.
-var childDir string
-
-// childProgram is the file of the children's program: this test binary, or one built of the same tests without the race
-// detector if this one has it. Under the detector SQLite, which is C translated to Go, is some thirty times slower: too
-// slow for a lease of a second.
-var childProgram = sync.OnceValues(func() (string, error) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return os.Executable()
-	}
-	var err error
-	if childDir, err = os.MkdirTemp("", "loam-child-"); err != nil {
-		return "", err
-	}
-	file := filepath.Join(childDir, "loam.test")
-	build := exec.Command("go", "test", "-race=false", "-c", "-o", file, ".") //nolint:gosec // the file is ours
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
-	}
-	return file, nil
-})
 
 // inDir is a file of the directory that the child shares with its parent.
 func inDir(name string) string { return filepath.Join(os.Getenv(dirEnv), name) }
@@ -200,7 +175,7 @@ type process struct {
 // startChild starts a child program. It ends with the test at the latest.
 func startChild(t *testing.T, name string, s site, env ...string) *process {
 	t.Helper()
-	program, err := childProgram()
+	program, err := dbtest.ChildProgram()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/openloam/loam"
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
 	"github.com/openloam/loam/tenant"
 )
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(name))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(childDir)
+		dbtest.RemoveChildProgram()
 		os.Exit(code)
 	}))
 }

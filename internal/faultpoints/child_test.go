@@ -5,11 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime/debug"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/openloam/loam/internal/dbtest"
@@ -75,24 +70,3 @@ func (*childTB) Fatal(args ...any) {
 	fmt.Fprintln(os.Stderr, args...)
 	os.Exit(1)
 }
-
-// childDir is where the children's program is built.
-var childDir string
-
-// childProgram is the file of the children's program: this test's own, or one built of it without the race detector.
-var childProgram = sync.OnceValues(func() (string, error) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return os.Executable()
-	}
-	var err error
-	if childDir, err = os.MkdirTemp("", "loam-faultpoints-"); err != nil {
-		return "", err
-	}
-	file := filepath.Join(childDir, "faultpoints.test")
-	build := exec.Command("go", "test", "-race=false", "-c", "-o", file, ".") //nolint:gosec // the file is ours
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the children's program: %w\n%s", err, out)
-	}
-	return file, nil
-})

@@ -84,7 +84,7 @@ func died(t *testing.T, o order) {
 // child runs a child to its end, and returns what it said.
 func child(t *testing.T, o order) ([]byte, error) {
 	t.Helper()
-	program, err := childProgram()
+	program, err := dbtest.ChildProgram()
 	if err != nil {
 		t.Fatal(err)
 	}

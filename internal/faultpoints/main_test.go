@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/openloam/loam/internal/dbtest"
 	"go.uber.org/goleak"
 )
 
@@ -12,7 +13,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(text))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(childDir)
+		dbtest.RemoveChildProgram()
 		os.Exit(code)
 	}))
 }
