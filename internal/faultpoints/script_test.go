@@ -224,6 +224,7 @@ func (w *world) renewed() {
 			continue
 		case <-w.started:
 		}
+		w.waitForPassing()
 		w.advance(40 * time.Second)
 		w.note(entry{What: "renewed", Event: idOpened, Key: keySlow, Proc: "a"})
 		w.retried("the renewal", func() error { return w.a.Deliveries.Renew(w.a.Ctx("acme")) })

@@ -201,6 +201,17 @@ func (w *world) waitForB() {
 	}
 }
 
+// waitForPassing waits until b is done with what it began while a stood still inside a transaction: time goes on only then,
+// for a renewal leaves out the rows that b's transactions have locked, and another one comes long before the lease is over.
+func (w *world) waitForPassing() {
+	w.mu.Lock()
+	held := w.holds != nil
+	w.mu.Unlock()
+	if !held {
+		w.waitForB()
+	}
+}
+
 // pass is a's standing still inside a transaction. On SQLite nobody else can write, and the time passes. Elsewhere b looks for
 // work meanwhile, and may have to wait for a's locks; the time stands, for a goes on by it while b is in the middle of its own.
 func (w *world) pass() {
