@@ -35,6 +35,18 @@ const (
 	Swallowed
 	// FinalOverwritten: a delivered or dead row was changed by somebody other than an operator.
 	FinalOverwritten
+	// EffectTwice: a transactional handler's effect was committed twice.
+	EffectTwice
+	// EffectMissing: a row was marked delivered without its transactional handler's effect.
+	EffectMissing
+	// Ghost: an event was enqueued whose data was rolled back.
+	Ghost
+	// Lost: an event whose data was committed is nowhere.
+	Lost
+	// DoubleDelivery: an event has two deliveries for a subscriber.
+	DoubleDelivery
+	// SentStale: a relay sent an event that another had claimed since.
+	SentStale
 	// Orphan: from some state no steps lead to the row being delivered or dead.
 	Orphan
 )
@@ -43,7 +55,7 @@ func (v Violation) String() string {
 	return [...]string{
 		"ok", "OVERLAP", "RAN WHEN NOT DUE", "RAN WHILE PAUSED", "STALE WRITE", "APPLIED TWICE", "STALE RENEWAL", "ATTEMPTS WRONG",
 		"OLD PAYLOAD DELIVERED", "KILLED UNDER A LIVE CLAIM", "PARKED ALTHOUGH KNOWN", "KILLED AS A CRASHER", "CRASHES FORGOTTEN",
-		"REDELIVERY SWALLOWED", "FINAL OVERWRITTEN", "ORPHAN",
+		"REDELIVERY SWALLOWED", "FINAL OVERWRITTEN", "EFFECT TWICE", "EFFECT MISSING", "GHOST", "LOST", "DOUBLE DELIVERY", "SENT WITHOUT A CLAIM", "ORPHAN",
 	}[v]
 }
 
@@ -55,7 +67,7 @@ func (c *config) live(s *state, i, r int) bool {
 }
 
 // check looks for what is wrong with any step, whoever does it.
-func (c *config) check(from *state, e *edge) {
+func (c *config) check(from *state, e *edge[state]) {
 	for r := 0; r < c.rows && e.bad == OK; r++ {
 		was, is := &from.row[r], &e.to.row[r]
 		alive := 0
@@ -67,6 +79,10 @@ func (c *config) check(from *state, e *edge) {
 		switch {
 		case alive > 1:
 			e.bad = Overlap
+		case is.effect > 1:
+			e.bad = EffectTwice
+		case c.txn && is.status == delivered && is.effect == 0:
+			e.bad = EffectMissing
 		case was.want && is.want && is.status == delivered:
 			e.bad = Swallowed
 		case was.status != pending && is.status != was.status && !e.final:

@@ -44,6 +44,24 @@ const (
 	ownLook                 // nothing while its claim is held; woken again when it is not
 )
 
+// How a transactional handler's commit knows that it may be.
+const (
+	effectToken   int8 = iota // its claim is held, and the row is pending
+	effectPending             // the row is pending
+	effectLoose               // it does not ask
+	effectAlone               // its claim is held; the outcome comes in a transaction after it
+)
+
+// What a transactional handler's commit that was not answered is taken for.
+const (
+	unsureCut     int8 = iota // nothing: on condition of the token the row is put back, as a run cut by shutdown is
+	unsureSuccess             // a success: on condition of the token the row is marked delivered
+	unsureFailure             // a failure: the row is put back, without a condition
+	unsureDone                // a failure, and on condition of the token the ledger says done
+	unsureNothing             // a success: nothing is left to do
+	unsureFailed              // a failure: on condition of the token it spends an attempt
+)
+
 // config is the protocol with its conditions, and what may happen. The zero value has no condition at all; see fixed.
 type config struct {
 	// The claim.
@@ -75,6 +93,9 @@ type config struct {
 	lostLeaves  bool // a run that is found lost leaves its process's table
 	cutWakes    bool // shutdown's outcome inserts a wake-up
 	unfCounter  bool // crashes are starts without an outcome; else runs less attempts
+	// A transactional handler: its effect, the ledger's done and the row's delivered are one commit.
+	txn            bool
+	effect, unsure int8
 	// Clocks: margin after the lease for a takeover, stop before its end for the owner.
 	margin, stop int8
 	skew         [workers]int8

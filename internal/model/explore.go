@@ -13,10 +13,22 @@ type Result struct {
 	Trace []string
 }
 
+// protocol is what explore looks at: states, and the steps between them.
+type protocol[S comparable] interface {
+	initial() S
+	// canonical makes states one that differ in names only.
+	canonical(s *S)
+	// all returns the edges that leave s. The next call overwrites them.
+	all(s *S) []edge[S]
+	// settled: nothing is left to do.
+	settled(s *S) bool
+}
+
 // graph is what was reached: the states, by their distance from the first, and the steps between them.
-type graph struct {
-	c      *config
-	states *set
+type graph[S comparable] struct {
+	open   func() protocol[S]
+	p      protocol[S]
+	states *set[S]
 	parent []uint32
 	from   []uint32 // where each state's edges begin in to
 	to     []uint32
@@ -25,10 +37,11 @@ type graph struct {
 }
 
 // explore looks at every state that can be reached, and not behind a violation; at limit states at most, if limit is not 0.
-func (c *config) explore(limit uint32) Result {
-	g := &graph{c: c, states: newSet(), parent: []uint32{0}}
-	first := c.initial()
-	c.canonical(&first)
+func explore[S comparable](open func() protocol[S], limit uint32) Result {
+	p := open()
+	g := &graph[S]{open: open, p: p, states: newSet[S](), parent: []uint32{0}}
+	first := p.initial()
+	p.canonical(&first)
 	g.states.number(&first)
 	var res Result
 	found := func(q uint32, bad Violation) {
@@ -39,14 +52,13 @@ func (c *config) explore(limit uint32) Result {
 			res.Trace = g.trace(q, bad)
 		}
 	}
-	b := steps{c: c}
 	for q := uint32(0); q < g.states.n; q++ {
 		if limit > 0 && g.states.n > limit {
 			res.States, res.Partial = g.states.n, true
 			return res
 		}
 		g.from, g.cut = append(g.from, g.edges), append(g.cut, false)
-		edges := b.all(g.states.at(q))
+		edges := p.all(g.states.at(q))
 		for k := range edges {
 			e := &edges[k]
 			if e.bad != OK {
@@ -54,7 +66,7 @@ func (c *config) explore(limit uint32) Result {
 				found(q, e.bad)
 				continue
 			}
-			c.canonical(&e.to)
+			p.canonical(&e.to)
 			n, isNew := g.states.number(&e.to)
 			if isNew {
 				g.parent = append(g.parent, q)
@@ -72,7 +84,7 @@ func (c *config) explore(limit uint32) Result {
 }
 
 // orphan returns the first state from which no steps lead to a settled one. What is behind a violation is not known.
-func (g *graph) orphan() (n uint32, some bool) {
+func (g *graph[S]) orphan() (n uint32, some bool) {
 	first := make([]uint32, g.states.n+1) // where the edges into a state begin in back
 	for _, t := range g.to {
 		first[t+1]++
@@ -90,7 +102,7 @@ func (g *graph) orphan() (n uint32, some bool) {
 	good := make([]bool, g.states.n)
 	var todo []uint32
 	for k := range g.states.n {
-		if g.cut[k] || g.c.settled(g.states.at(k)) {
+		if g.cut[k] || g.p.settled(g.states.at(k)) {
 			good[k] = true
 			todo = append(todo, k)
 		}

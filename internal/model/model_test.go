@@ -75,7 +75,7 @@ func TestNumbers(t *testing.T) {
 		}
 		seen[v.Number] = true
 	}
-	for _, n := range []int{0, 5, 10, 15, 20, 26, 30, 31, 40, 42, 50, 53, 60, 63, 70, 73} {
+	for _, n := range []int{0, 5, 10, 15, 20, 26, 30, 31, 40, 42, 50, 53, 60, 63, 70, 73, 130, 135, 149, 160, 175, 182, 190, 197, 204} {
 		if !seen[n] {
 			t.Errorf("number %d is gone", n)
 		}

@@ -112,6 +112,7 @@ func (b *steps) operator(r int) {
 // anew makes a final row pending again.
 func (v *row) anew(c *config) {
 	v.status, v.att, v.next, v.unf, v.fails, v.crashes = pending, 0, c.low(), 0, 0, 0
+	v.effect = 0
 }
 
 func (b *steps) pause(r int) {

@@ -1,7 +1,10 @@
 package model
 
 // outcome is the transaction that writes what became of worker i's run of row r.
-func (b *steps) outcome(i, r int) {
+func (b *steps) outcome(i, r int) { b.outcomeOf(i, r, b.from.w[i].run[r].pc) }
+
+// outcomeOf is outcome of a run that ended as pc says.
+func (b *steps) outcomeOf(i, r int, pc int8) {
 	c, s := b.c, &b.from
 	n, u := *s, s.w[i].run[r]
 	if !c.holds(&s.row[r], &u) {
@@ -20,11 +23,11 @@ func (b *steps) outcome(i, r int) {
 	v := &n.row[r]
 	n.release(r)
 	wasPending := v.status == pending || !c.rowGuard
-	forgiven := wasPending && u.pc != lost // the run has an outcome: no crash
+	forgiven := wasPending && pc != lost // the run has an outcome: no crash
 	if forgiven {
 		v.unf, v.crashes = 0, 0
 	}
-	switch u.pc {
+	switch pc {
 	case succeeded:
 		name = "outcome: delivered"
 		v.led = done

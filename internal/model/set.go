@@ -6,23 +6,23 @@ import "hash/maphash"
 const chunk = 1 << 10
 
 // set numbers states, from 0, in the order in which they come. A map would take twice the memory and the time.
-type set struct {
+type set[S comparable] struct {
 	n      uint32
-	chunks [][]state
+	chunks [][]S
 	table  []uint64 // open addressing: the high half of the hash, and the state's number plus 1
 	mask   uint64   // of the table's places
 	seed   maphash.Seed
 }
 
-func newSet() *set {
+func newSet[S comparable]() *set[S] {
 	const places = 1 << 12
-	return &set{table: make([]uint64, places), mask: places - 1, seed: maphash.MakeSeed()}
+	return &set[S]{table: make([]uint64, places), mask: places - 1, seed: maphash.MakeSeed()}
 }
 
-func (x *set) at(n uint32) *state { return &x.chunks[n/chunk][n%chunk] }
+func (x *set[S]) at(n uint32) *S { return &x.chunks[n/chunk][n%chunk] }
 
 // number returns the number of s, and whether it is new.
-func (x *set) number(s *state) (n uint32, isNew bool) {
+func (x *set[S]) number(s *S) (n uint32, isNew bool) {
 	if 2*uint64(x.n) > x.mask {
 		x.grow()
 	}
@@ -32,7 +32,7 @@ func (x *set) number(s *state) (n uint32, isNew bool) {
 		if e == 0 {
 			n = x.n
 			if n%chunk == 0 {
-				x.chunks = append(x.chunks, make([]state, chunk))
+				x.chunks = append(x.chunks, make([]S, chunk))
 			}
 			*x.at(n) = *s
 			x.n++
@@ -45,7 +45,7 @@ func (x *set) number(s *state) (n uint32, isNew bool) {
 	}
 }
 
-func (x *set) grow() {
+func (x *set[S]) grow() {
 	x.table = make([]uint64, 4*len(x.table))
 	x.mask = 4*x.mask + 3
 	for n := range x.n {

@@ -39,6 +39,7 @@ const (
 	snoozed
 	cut
 	lost
+	unsure  // a transactional handler's commit was not answered
 	leaving // the outcome is committed, the run is still in its process's table
 	sawDone // has read that the ledger says done, has not yet marked the row
 )
@@ -59,6 +60,7 @@ type row struct {
 	fails   int8 // recorded since the last redelivery
 	crashes int8 // runs lost since the last outcome
 	want    bool // an operator asked for a run that has not started yet
+	effect  int8 // how often a transactional handler's effect was committed, since a delivered row was redelivered
 }
 
 // run is a worker's claim on a row.
@@ -210,7 +212,7 @@ func (r *row) before(o *row) bool {
 
 func (r *row) packed() (a, b uint64) {
 	return pack(r.status, r.att, r.next, r.unf, r.runs, r.payload, r.led, r.lease), pack(
-		bit(r.nobody), bit(r.paused), bit(r.announced), bit(r.swept), r.fails, r.crashes, bit(r.want))
+		bit(r.nobody), bit(r.paused), bit(r.announced), bit(r.swept), r.fails, r.crashes, bit(r.want)<<4|r.effect)
 }
 
 func pack(xs ...int8) uint64 {

@@ -1,30 +1,42 @@
 package model
 
 // edge is a step from one state to another.
-type edge struct {
-	who   int8 // the worker; -1: another actor
-	row   int8 // -1: the whole job
+type edge[S comparable] struct {
+	who   string // a process; "": another actor, which the name names
+	row   int8   // -1: the whole job
 	name  string
 	plan  [maxRows]string // what the claim's transaction does with each row
-	to    state
+	to    S
 	bad   Violation
 	final bool // an operator's step, which may change a final row
 }
+
+var workerNames = [workers]string{"worker 0", "worker 1", "worker 2"}
 
 // steps collects the edges that leave a state. It is reused, so that exploring allocates little.
 type steps struct {
 	c    *config
 	from state
-	out  []edge
+	out  []edge[state]
 }
 
-func (b *steps) add(who, row int, name string, to *state, bad Violation) *edge {
-	b.out = append(b.out, edge{who: int8(who), row: int8(row), name: name, to: *to, bad: bad}) //nolint:gosec // small numbers
-	return &b.out[len(b.out)-1]
+func (b *steps) initial() state { return b.c.initial() }
+
+func (b *steps) canonical(s *state) { b.c.canonical(s) }
+
+func (b *steps) settled(s *state) bool { return b.c.settled(s) }
+
+func (b *steps) add(who, row int, name string, to *state, bad Violation) *edge[state] {
+	b.out = append(b.out, edge[state]{row: int8(row), name: name, to: *to, bad: bad}) //nolint:gosec // small numbers
+	e := &b.out[len(b.out)-1]
+	if who >= 0 {
+		e.who = workerNames[who]
+	}
+	return e
 }
 
 // all returns the edges that leave s.
-func (b *steps) all(s *state) []edge {
+func (b *steps) all(s *state) []edge[state] {
 	b.from, b.out = *s, b.out[:0]
 	b.tick()
 	for i := range b.c.procs {

@@ -12,12 +12,12 @@ type Variant struct {
 	Number int
 	Name   string
 	// Want are the ways in which it must fail: none of the protocol as it is.
-	Want []Violation
-	c    config
+	Want    []Violation
+	explore func(limit uint32) Result
 }
 
 // Explore looks at all its states, or at about limit of them, if limit is not 0.
-func (v *Variant) Explore(limit uint32) Result { return v.c.explore(limit) }
+func (v *Variant) Explore(limit uint32) Result { return v.explore(limit) }
 
 func (v *Variant) String() string { return fmt.Sprintf("%02d %s", v.Number, v.Name) }
 
@@ -41,7 +41,16 @@ type table []Variant
 func (t *table) add(number int, name string, change func(c *config), want ...Violation) {
 	c := fixed()
 	change(&c)
-	*t = append(*t, Variant{Number: number, Name: name, Want: want, c: c})
+	open := func() protocol[state] { return &steps{c: &c} }
+	*t = append(*t, Variant{Number: number, Name: name, Want: want, explore: func(limit uint32) Result { return explore(open, limit) }})
+}
+
+// addQueue enters a variant of the outbox.
+func (t *table) addQueue(number int, name string, change func(c *queueConfig), want ...Violation) {
+	c := queueFixed()
+	change(&c)
+	open := func() protocol[queueState] { return &queueSteps{c: &c} }
+	*t = append(*t, Variant{Number: number, Name: name, Want: want, explore: func(limit uint32) Result { return explore(open, limit) }})
 }
 
 // Variants returns all of them, in the order of their numbers.
@@ -58,6 +67,11 @@ func Variants() []Variant {
 	t.processes()
 	t.cutRuns()
 	t.parks()
+	t.queues()
+	t.batches()
+	t.brokers()
+	t.transactional()
+	t.unanswered()
 	slices.SortFunc(t, func(a, b Variant) int { return cmp.Compare(a.Number, b.Number) })
 	return t
 }

@@ -141,7 +141,11 @@ func (b *steps) run(i, r int) {
 	}
 	switch {
 	case u.pc == running:
-		set(succeeded, "the handler succeeds")
+		if c.txn {
+			b.commit(i, r)
+		} else {
+			set(succeeded, "the handler succeeds")
+		}
 		set(failed, "the handler fails")
 		if s.left.snoozes > 0 {
 			set(snoozed, "the handler snoozes").left.snoozes--
@@ -157,6 +161,8 @@ func (b *steps) run(i, r int) {
 		}
 	case u.ending():
 		b.outcome(i, r)
+	case u.pc == unsure:
+		b.unsure(i, r)
 	case u.pc == leaving:
 		n := *s
 		n.end(i, r)
