@@ -63,7 +63,7 @@ cover: ## how much of each package its own tests and those of the root reach
 	go tool cover -func=coverage.out | grep -v '100.0%'
 
 .PHONY: mutants
-mutants: ## put faults into the code, one at a time: the tests must catch each
+mutants: ## put faults into the code, one at a time: the tests must catch each (needs LOAM_TEST_POSTGRES)
 	go run ./internal/mutants
 
 .PHONY: torture

@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"internal/outage":   {},
 	"internal/quietlog": {},
 	"internal/loop":     {},
+	"internal/once":     {},
 	"tenant":            {},
 	"database":          {"internal/txmark"},
 	"health":            {},
@@ -34,7 +35,8 @@ var allowed = map[string][]string{
 	"events": {"internal/txmark", "tenant"},
 	"ledger": {"database", "tenant"},
 	// 2
-	"durable": {"database", "events", "internal/outage", "ledger", "tenant"},
+	"durable": {"database", "events", "internal/once", "internal/outage", "ledger", "tenant"},
+	"outbox":  {"database", "events", "internal/once", "internal/outage", "tenant"},
 	// 3
 	"sweep": {"database", "durable", "ledger", "tenant"},
 	// 4
@@ -42,16 +44,18 @@ var allowed = map[string][]string{
 	"admin": {"database", "durable", "events", "health", "tenant"},
 	// 5
 	"loam": {
-		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "sweep", "tenant",
+		"database", "durable", "events", "health", "internal/loop", "internal/outage", "jobs", "ledger", "migrations", "outbox", "sweep", "tenant",
 	},
 	// 6
-	"internal/dburl":      {"database", "database/postgres", "database/sqlite"},
-	"cmd/loam":            {"internal/dburl", "migrations"},
-	"cmd/loam-torture":    {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "tenant"},
-	"cmd/loam-bench":      {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
-	"examples/admin":      {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
-	"examples/postgres":   {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
-	"examples/quickstart": {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"internal/dburl":         {"database", "database/postgres", "database/sqlite"},
+	"cmd/loam":               {"internal/dburl", "migrations"},
+	"cmd/loam-torture":       {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"cmd/loam-bench":         {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
+	"examples/admin":         {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"examples/outbox":        {"database/sqlite", "durable", "events", "loam", "outbox", "tenant"},
+	"examples/postgres":      {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
+	"examples/transactional": {"database", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"examples/quickstart":    {"admin", "database/sqlite", "durable", "events", "loam", "tenant"},
 	// For our own tests only.
 	"internal/dbtest":      {"database", "database/postgres", "database/sqlite", "migrations"},
 	"internal/faultpoints": {},
@@ -59,12 +63,12 @@ var allowed = map[string][]string{
 	"internal/sequences":   {},
 	"internal/pgserver":    {"internal/dbtest"},
 	"internal/model":       {},
-	"internal/rig":         {"database", "durable", "events", "internal/dbtest", "ledger", "sweep", "tenant"},
+	"internal/rig":         {"database", "durable", "events", "internal/dbtest", "ledger", "outbox", "sweep", "tenant"},
 }
 
 // owner says which packages alone may import a third-party tree.
 var owner = map[string][]string{
-	"github.com/riverqueue/": {"examples/admin", "jobs", "migrations"},
+	"github.com/riverqueue/": {"cmd/loam-bench", "examples/admin", "jobs", "migrations"}, // loam-bench measures plain River beside Loam
 	"riverqueue.com/":        {"examples/admin"},
 	"github.com/chromedp/":   {},
 	"github.com/jackc/":      {"cmd/loam-torture", "database", "database/postgres", "internal/dbtest", "jobs"},

@@ -15,8 +15,19 @@ import (
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/outbox"
 	"github.com/openloam/loam/sweep"
 	"github.com/openloam/loam/tenant"
+)
+
+// Capture is how Publish stores an event for its durable subscribers.
+type Capture int
+
+const (
+	// Direct writes the deliveries and their wake-up in the publisher's transaction.
+	Direct Capture = iota
+	// Outbox writes one row to event_queue there. The relay of a started engine writes the deliveries.
+	Outbox
 )
 
 // Config says how an Engine works. Only DB is required.
@@ -36,6 +47,14 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 	// Now is the clock of all that is stored. Defaults to time.Now.
 	Now func() time.Time
+
+	// Capture says how Publish stores an event for its durable subscribers. Defaults to Direct.
+	Capture Capture
+	// KeepEvents keeps every event in event_queue, with Capture at Direct too, so that Backfill finds it later. With Outbox
+	// they are kept anyway, for KeepOutbox.
+	KeepEvents bool
+	// OutboxMaxAttempts is how often a row of event_queue may fail before it is dead_lettered. Defaults to 5.
+	OutboxMaxAttempts int
 
 	// Middleware runs around every run of a durable handler, the first outermost, within Loam's own span and log lines.
 	Middleware []durable.Middleware
@@ -74,6 +93,19 @@ type Config struct {
 	// SweepTimeout is the time limit of the sweep of one tenant. Defaults to 30 s.
 	SweepTimeout time.Duration
 
+	// KeepDelivered is how long a delivery is kept after it was delivered. Defaults to 30 days (720 h); negative is for ever.
+	// This and the other times of keeping are an hour at least; docs/retention.md says what each means.
+	KeepDelivered time.Duration
+	// KeepProcessed is how long the ledger remembers that a handler is done with an event: an event that is published again
+	// after that is run again. Defaults to 30 days; negative is for ever.
+	KeepProcessed time.Duration
+	// KeepOutbox is how long a row of event_queue is kept that is done, since it was written. Backfill reads them. Defaults to 7
+	// days; negative is for ever.
+	KeepOutbox time.Duration
+	// KeepDead is how long dead deliveries are kept after their last change, and dead_lettered rows of event_queue since they
+	// were written. Defaults to for ever, as does a negative value.
+	KeepDead time.Duration
+
 	// DrainTimeout is how long Stop lets handlers run before it cancels their contexts. Defaults to 10 s.
 	DrainTimeout time.Duration
 	// StopTimeout is how long Stop waits after that for them to return and for outcomes to be written. Defaults to 10 s.
@@ -108,6 +140,7 @@ func withDefaults(c Config) Config {
 	if c.Tenants == nil && c.DB != nil {
 		c.Tenants = tenantTable{c.DB}
 	}
+	c.OutboxMaxAttempts = cmp.Or(c.OutboxMaxAttempts, outbox.DefaultMaxAttempts)
 	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, events.DefaultMaxPayloadBytes)
 	c.MaxDepth = cmp.Or(c.MaxDepth, events.DefaultMaxDepth)
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
@@ -126,6 +159,10 @@ func withDefaults(c Config) Config {
 	c.SweepEvery = cmp.Or(c.SweepEvery, 300*time.Second)
 	c.SweepLimit = cmp.Or(c.SweepLimit, sweep.Limit)
 	c.SweepTimeout = cmp.Or(c.SweepTimeout, 30*time.Second)
+	const day = 24 * time.Hour
+	c.KeepDelivered = cmp.Or(c.KeepDelivered, 30*day)
+	c.KeepProcessed = cmp.Or(c.KeepProcessed, 30*day)
+	c.KeepOutbox = cmp.Or(c.KeepOutbox, 7*day)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 10*time.Second)
 	return c
@@ -133,6 +170,9 @@ func withDefaults(c Config) Config {
 
 // maxConcurrency is River's limit of the workers of a queue.
 const maxConcurrency = 10_000
+
+// minKeep is the least time for which anything is kept: less is a mistake of units.
+const minKeep = time.Hour
 
 // validate reports every mistake at once.
 func (c *Config) validate() error {
@@ -144,6 +184,7 @@ func (c *Config) validate() error {
 		name  string
 		value int64
 	}{
+		{"OutboxMaxAttempts", int64(c.OutboxMaxAttempts)},
 		{"MaxPayloadBytes", int64(c.MaxPayloadBytes)},
 		{"MaxDepth", int64(c.MaxDepth)},
 		{"Concurrency", int64(c.Concurrency)},
@@ -171,6 +212,17 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s: %v must be whole milliseconds", f.name, f.value))
 		}
 	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"KeepDelivered", c.KeepDelivered}, {"KeepProcessed", c.KeepProcessed}, {"KeepOutbox", c.KeepOutbox}, {"KeepDead", c.KeepDead}} {
+		if f.value > 0 && f.value < minKeep {
+			errs = append(errs, fmt.Errorf("%s: %v is too short, at least %v is allowed; negative keeps for ever", f.name, f.value, minKeep))
+		}
+	}
+	if c.Capture != Direct && c.Capture != Outbox {
+		errs = append(errs, fmt.Errorf("Capture: %d is neither Direct nor Outbox", c.Capture))
+	}
 	if c.Concurrency > maxConcurrency {
 		errs = append(errs, fmt.Errorf("Concurrency: %d is too much, at most %d are allowed (it is River's limit)", c.Concurrency, maxConcurrency))
 	}
@@ -190,6 +242,26 @@ func (c *Config) checkLease() error {
 		return fmt.Errorf("Lease: %v is too short with renewal off: the longest handler timeout + StuckAfter + TakeoverMargin is %v", c.Lease, need)
 	}
 	return nil
+}
+
+// checkTransactional reports transactional handlers that could keep everybody else from SQLite's write connection for too
+// long: claims must be renewed, and a publish waits no longer than DefaultWait.
+func (c *Config) checkTransactional() error {
+	if c.DB.Dialect() != database.SQLite {
+		return nil
+	}
+	allowed, by := database.DefaultWait, "how long a write waits for its turn"
+	if !c.renewalOff() && c.RenewEvery < allowed {
+		allowed, by = c.RenewEvery, "RenewEvery"
+	}
+	var errs []error
+	for _, s := range c.Registry.Registered() {
+		if limit := s.Limit(c.DB.Dialect(), c.HandlerTimeout); s.Transactional() && limit > allowed {
+			errs = append(errs, fmt.Errorf("the transactional subscriber %q may run for %v, and on SQLite nobody else writes meanwhile: "+
+				"at most %v is allowed (%s); set it with durable.WithTimeout", s.Key, limit, allowed, by))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // sum adds durations that are not negative, up to the longest there is.

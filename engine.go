@@ -15,6 +15,7 @@ import (
 	"github.com/openloam/loam/jobs"
 	"github.com/openloam/loam/ledger"
 	"github.com/openloam/loam/migrations"
+	"github.com/openloam/loam/outbox"
 	"github.com/openloam/loam/sweep"
 )
 
@@ -26,6 +27,7 @@ type Engine struct {
 	cfg        Config
 	bus        events.Bus
 	deliveries *durable.Deliveries
+	queue      *outbox.Queue
 	sweeper    *sweep.Sweeper
 	jobs       *jobs.Jobs
 
@@ -33,6 +35,7 @@ type Engine struct {
 	unread    outage.Log // of the health report
 	mu        sync.Mutex // of Start and Stop
 	state     atomic.Int32
+	stopRelay context.CancelFunc
 	stopLoops context.CancelFunc
 	loops     sync.WaitGroup
 }
@@ -43,13 +46,14 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("loam: Config: %w", err)
 	}
-	queue, err := jobs.New(cfg.DB, cfg.Logger)
+	e := &Engine{cfg: cfg}
+	river, err := jobs.New(cfg.DB, cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("loam: %w", err)
 	}
 	led := &ledger.Ledger{Lease: cfg.Lease, Margin: cfg.TakeoverMargin, Dialect: cfg.DB.Dialect()}
 	deliveries, err := durable.New(durable.Config{
-		DB: cfg.DB, Registry: cfg.Registry, Ledger: led, Enqueuer: queue, Tenants: cfg.Tenants, Now: cfg.Now,
+		DB: cfg.DB, Registry: cfg.Registry, Ledger: led, Enqueuer: river, Tenants: cfg.Tenants, Now: cfg.Now,
 		Logger: cfg.Logger, Tracer: cfg.TracerProvider.Tracer(scope), Meter: cfg.MeterProvider.Meter(scope),
 		Concurrency: cfg.Concurrency, HandlerTimeout: cfg.HandlerTimeout, StuckAfter: cfg.StuckAfter, CrashLimit: cfg.CrashLimit,
 		Middleware: cfg.Middleware,
@@ -60,8 +64,17 @@ func New(cfg Config) (*Engine, error) {
 	sweeper := sweep.New(sweep.Config{
 		DB: cfg.DB, Deliveries: deliveries, Ledger: led, Tenants: cfg.Tenants, Now: cfg.Now, Logger: cfg.Logger,
 		Limit: cfg.SweepLimit, Timeout: cfg.SweepTimeout,
+		Keep: sweep.Keep{Delivered: cfg.KeepDelivered, Processed: cfg.KeepProcessed, Outbox: cfg.KeepOutbox, Dead: cfg.KeepDead},
 	})
-	return &Engine{cfg: cfg, deliveries: deliveries, sweeper: sweeper, jobs: queue}, nil
+	queue, err := outbox.New(outbox.Config{
+		DB: cfg.DB, Tenants: cfg.Tenants, Now: cfg.Now, Logger: cfg.Logger, Meter: cfg.MeterProvider.Meter(scope),
+		MaxAttempts: cfg.OutboxMaxAttempts, Capturer: deliveries, Hold: e.clock.off.Load,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("loam: %w", err)
+	}
+	e.deliveries, e.queue, e.sweeper, e.jobs = deliveries, queue, sweeper, river
+	return e, nil
 }
 
 // Migrate brings the database to this build's schema, River's tables included. Several processes may call it at once.
@@ -95,7 +108,7 @@ func (e *Engine) Publish(ctx context.Context, name string, p events.Payload, opt
 	if err != nil {
 		return err
 	}
-	if err := e.deliveries.Capture(ctx, ev); err != nil {
+	if err := e.capture(ctx, ev); err != nil {
 		ev.Unpublished()
 		return fmt.Errorf("loam: %w", err)
 	}
@@ -114,11 +127,29 @@ func (e *Engine) PublishTx(ctx context.Context, tx *sql.Tx, name string, p event
 		return err
 	}
 	ctx = e.cfg.DB.MarkTx(ctx)
-	if err := e.deliveries.CaptureTx(ctx, tx, ev); err != nil {
+	if err := e.captureTx(ctx, tx, ev); err != nil {
 		ev.Unpublished()
 		return fmt.Errorf("loam: %w", database.Explain(err))
 	}
 	return e.bus.Dispatch(ctx, ev.WithTx(tx))
+}
+
+// capture stores an event for its durable subscribers.
+func (e *Engine) capture(ctx context.Context, ev events.Event) error {
+	if e.cfg.Capture == Direct && !e.cfg.KeepEvents {
+		return e.deliveries.Capture(ctx, ev)
+	}
+	return e.cfg.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error { return e.captureTx(ctx, tx, ev) })
+}
+
+func (e *Engine) captureTx(ctx context.Context, tx *sql.Tx, ev events.Event) error {
+	if e.cfg.Capture == Outbox {
+		return e.queue.Enqueue(ctx, tx, ev)
+	}
+	if err := e.deliveries.CaptureTx(ctx, tx, ev); err != nil || !e.cfg.KeepEvents {
+		return err
+	}
+	return e.queue.Keep(ctx, tx, ev)
 }
 
 // InTx runs fn in one transaction: committed when fn returns nil, else rolled back. Publish on the context that fn gets

@@ -56,6 +56,9 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 	} else if late := r.At.Sub(r.LastSweep); !r.LastSweep.IsZero() && late > 3*e.cfg.SweepEvery {
 		problem("No sweep for %v; one is due every %v. What is redelivered may wait.", late.Round(time.Second), e.cfg.SweepEvery)
 	}
+	if err := e.queueNow(ctx, &r, problem); err != nil {
+		unread("The state of event_queue cannot be read.", err)
+	}
 	if tenant.From(ctx) != "" {
 		if err := e.dueNow(ctx, &r, problem); err != nil {
 			unread("The backlog cannot be read.", err)
@@ -65,6 +68,29 @@ func (e *Engine) Health(ctx context.Context) health.Report {
 		e.unread.Succeeded(ctx, e.cfg.Logger, readingHealth)
 	}
 	return r
+}
+
+// queueLate is how long a row of event_queue may wait before it is a problem.
+const queueLate = time.Minute
+
+// queueNow adds what waits in event_queue.
+func (e *Engine) queueNow(ctx context.Context, r *health.Report, problem func(format string, args ...any)) error {
+	s, err := e.queue.State(ctx)
+	if err != nil {
+		return err
+	}
+	r.QueueWaiting, r.QueueDeadLettered = s.Waiting, s.DeadLettered
+	if !s.Oldest.IsZero() {
+		r.QueueOldest = max(0, r.At.Sub(s.Oldest))
+	}
+	if r.QueueOldest > queueLate {
+		problem("The oldest row of event_queue has waited for %v; a relay takes one within a second. Relays are behind, or none runs.",
+			r.QueueOldest.Round(time.Second))
+	}
+	if s.DeadLettered > 0 {
+		problem("%d rows of event_queue are dead_lettered: their events reach nobody until somebody mends and requeues them.", s.DeadLettered)
+	}
+	return nil
 }
 
 // dueNow adds what the tenant in ctx has due.

@@ -29,7 +29,7 @@ const longestRun = 365 * 24 * time.Hour
 const roundLimit = 30 * time.Second
 
 // Start seals the registry and begins to work deliveries: wake-ups, renewals, the check for lost claims, the sweep (one
-// at once). It returns an error if the database is not there or not migrated. ctx is for starting only: what ends it later
+// at once), the relay of event_queue. It returns an error if the database is not there or not migrated. ctx is for starting only: what ends it later
 // does not stop the engine, Stop does.
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
@@ -50,6 +50,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.cfg.checkLease(); err != nil { // again: subscribers may have been registered since New
 		return fmt.Errorf("loam: Start: %w", err)
 	}
+	if err := e.cfg.checkTransactional(); err != nil {
+		return fmt.Errorf("loam: Start: %w", err)
+	}
 	e.cfg.Registry.Seal()
 	if err := e.deliveries.Announce(ctx, true); err != nil {
 		return fmt.Errorf("loam: Start: %w", err)
@@ -59,7 +62,7 @@ func (e *Engine) Start(ctx context.Context) error {
 		queues = append(queues, s.Queue)
 	}
 	err := e.jobs.Start(ctx, jobs.Work{
-		Deliveries: e.deliveries, Sweeper: e.sweeper, Queues: queues, Concurrency: e.cfg.Concurrency,
+		Deliveries: e.deliveries, Sweeper: e.sweeper, Prune: e.prune, Queues: queues, Concurrency: e.cfg.Concurrency,
 		Paused: e.clock.off.Load(), SweepEvery: e.cfg.SweepEvery, LongestRun: min(sum(e.cfg.longestTimeout(), e.cfg.StuckAfter), longestRun),
 	})
 	if err != nil {
@@ -72,8 +75,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	e.loop(lctx, e.cfg.LostClaimsEvery, "checking for lost claims", e.checkLostClaims)
 	e.loop(lctx, e.cfg.SweepEvery/2, "keeping sweeps going", e.keepSweeping)
+	e.loop(lctx, jobs.PruneEvery, "asking for retention", e.jobs.PruneSoon)
 	e.loop(lctx, clockEvery, "comparing clocks", e.followClock)
 	e.loop(lctx, durable.RefreshEvery, "announcing subscribers", func(ctx context.Context) error { return e.deliveries.Announce(ctx, false) })
+	rctx, stopRelay := context.WithCancel(lctx)
+	e.stopRelay = stopRelay
+	e.loops.Go(func() { e.queue.Run(rctx) })
+	e.loops.Go(func() { e.queue.Listen(rctx) })
 	e.state.Store(int32(started))
 	return nil
 }
@@ -109,6 +117,14 @@ func (e *Engine) checkLostClaims(ctx context.Context) error {
 	return err
 }
 
+// prune deletes what is older than it is kept; by a clock that is ahead, that would be everything. So it looks at it first.
+func (e *Engine) prune(ctx context.Context) (full bool, err error) {
+	if err := e.compareClocks(ctx); err != nil || e.clock.off.Load() {
+		return false, err
+	}
+	return e.sweeper.Prune(ctx)
+}
+
 // keepSweeping asks for a sweep when none has ended for longer than a period: River's leader inserts the periodic jobs, and
 // the leader can be a client of the application's own that does not have ours.
 func (e *Engine) keepSweeping(ctx context.Context) error {
@@ -130,6 +146,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	if state(e.state.Swap(int32(stopped))) != started {
 		return nil // and Start will refuse: a shutdown may come first
 	}
+	e.stopRelay()
 	e.deliveries.Stop()
 	drain, cancelDrain := context.WithTimeout(ctx, e.cfg.DrainTimeout)
 	defer cancelDrain()

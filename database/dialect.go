@@ -33,6 +33,22 @@ func (d Dialect) AnyOf(column string, n int) string {
 	return fmt.Sprintf("%s IN (SELECT value FROM json_each($%d))", column, n)
 }
 
+// AnyInt is AnyOf for a column of integers and an Ints.
+func (d Dialect) AnyInt(column string, n int) string {
+	if d == PostgreSQL {
+		return fmt.Sprintf("%s = ANY (ARRAY(SELECT CAST(json_array_elements_text(CAST($%d AS json)) AS bigint)))", column, n)
+	}
+	return d.AnyOf(column, n)
+}
+
+// TimeType is the type of the columns that hold a Time, for a CAST.
+func (d Dialect) TimeType() string {
+	if d == PostgreSQL {
+		return "timestamptz"
+	}
+	return "TEXT"
+}
+
 // Each is a table j whose column value has the elements of a JSON array bound as parameter n.
 func (d Dialect) Each(n int) string {
 	if d == PostgreSQL {
@@ -50,11 +66,29 @@ func (d Dialect) LockFree(alias string) string {
 	return ""
 }
 
+// LockSorted ends a SELECT that locks the rows of alias one after the other in an order, so that two that lock the same rows do
+// not wait for each other. On SQLite it is nothing.
+func (d Dialect) LockSorted(alias, order string) string {
+	if d == PostgreSQL {
+		return " ORDER BY " + order + " FOR UPDATE OF " + alias
+	}
+	return ""
+}
+
 // List makes one bound parameter of ids, for AnyOf. A list without ids matches nothing.
 func List(ids []string) string {
 	if len(ids) == 0 {
 		return "[]"
 	}
 	text, _ := json.Marshal(ids) // a []string always encodes
+	return string(text)
+}
+
+// Ints makes one bound parameter of ids, for AnyInt. A list without ids matches nothing.
+func Ints(ids []int64) string {
+	if len(ids) == 0 {
+		return "[]"
+	}
+	text, _ := json.Marshal(ids) // integers always encode
 	return string(text)
 }

@@ -74,12 +74,15 @@ func (db *DB) inTx(ctx context.Context, first bool, fn func(ctx context.Context,
 
 type afterKey struct{ db *DB }
 
-// AfterCommit has f called once the transaction is committed whose context ctx is, as InTx hands it out; f must not wait. Of a
-// transaction that the caller began otherwise, the end is not known: f is not called, nor is it after a rollback.
-func (db *DB) AfterCommit(ctx context.Context, f func()) {
-	if after, ok := ctx.Value(afterKey{db}).(*[]func()); ok {
+// AfterCommit has f called once the transaction is committed whose context ctx is, as InTx hands it out; f must not wait. It is
+// not called after a rollback. Of a transaction that the caller began otherwise, the end is not known: AfterCommit reports
+// false, and f is not called.
+func (db *DB) AfterCommit(ctx context.Context, f func()) bool {
+	after, ok := ctx.Value(afterKey{db}).(*[]func())
+	if ok {
 		*after = append(*after, f)
 	}
+	return ok
 }
 
 // why says that ctx has ended, where database/sql says only that the transaction it rolled back for that is done.

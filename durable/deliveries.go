@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/internal/once"
 	"github.com/openloam/loam/internal/outage"
 	"github.com/openloam/loam/ledger"
 	"github.com/openloam/loam/tenant"
@@ -21,11 +21,14 @@ import (
 // MaxWakeup is how many rows one wake-up names at most.
 const MaxWakeup = 100
 
-// Wakeup asks for rows of one tenant to be looked at. An extra one is harmless.
+// Wakeup asks for rows to be looked at. An extra one is harmless.
 type Wakeup struct {
+	// Tenant is that of all rows; empty if Tenants has one for each.
 	Tenant string
 	// IDs are at most MaxWakeup deliveries.
 	IDs []string
+	// Tenants, if set, are as long as IDs.
+	Tenants []string
 	// Queue is the River queue.
 	Queue string
 	// At is when; zero is at once.
@@ -69,9 +72,11 @@ type Deliveries struct {
 	middleware []Middleware
 	slots      *slots
 	inflight   *inflight
-	unknown    onceEach
+	turns      chan struct{} // of transactional handlers
+	unknown    once.Each
 	known      atomic.Pointer[[]Known]
 	outage     outage.Log // of writing outcomes
+	group      group
 
 	clockOff atomic.Bool
 
@@ -92,6 +97,7 @@ func New(cfg Config) (*Deliveries, error) {
 	}
 	d := &Deliveries{
 		Config: cfg, metrics: m, slots: newSlots(cfg.Concurrency), inflight: newInflight(),
+		turns:    newTurns(cfg.DB, cfg.Concurrency),
 		stopping: make(chan struct{}), cancelling: make(chan struct{}),
 	}
 	d.middleware = append([]Middleware{d.traced, d.logged}, cfg.Middleware...)
@@ -104,7 +110,7 @@ const longestTimeout = 365 * 24 * time.Hour
 
 // timeout is the deadline of a run of s.
 func (d *Deliveries) timeout(s *Subscriber) time.Duration {
-	return min(cmp.Or(s.Timeout, d.HandlerTimeout), longestTimeout)
+	return s.Limit(d.DB.Dialect(), d.HandlerTimeout)
 }
 
 // queueFor is where a row is woken: a suspect alone, a subscriber's that some process has in its queue of now, and any other

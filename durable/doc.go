@@ -21,6 +21,9 @@
 // operator to redeliver. A crash spends no attempt, but a row that was being run in more than Config.CrashLimit crashes
 // is parked. A handler sees the tenant of the row in its context, and a deadline.
 //
+// Exactly once, for what a handler of RegisterTx writes through the transaction that it gets: that is committed together with
+// the ledger's mark and the row's state, or not at all.
+//
 // # Transactions
 //
 // What ends in Tx is part of the caller's transaction; the rest opens its own, and returns events.ErrInTransaction on a

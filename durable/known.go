@@ -107,11 +107,21 @@ type target struct {
 // targets are the subscribers that match name: those of this process in the order of registration, then those that only
 // other processes have. Of two keys that are aliases of each other one is taken: this process's, or else the newer name.
 func (d *Deliveries) targets(ctx context.Context, q tenant.Querier, name string) ([]target, error) {
-	known, err := d.readKnown(ctx, q)
+	known, err := d.wantedBy(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	known = slices.DeleteFunc(known, func(k Known) bool { return k.Retired })
+	return d.match(known, name), nil
+}
+
+// wantedBy reads the keys for which rows are written: those that are not retired.
+func (d *Deliveries) wantedBy(ctx context.Context, q tenant.Querier) ([]Known, error) {
+	known, err := d.readKnown(ctx, q)
+	// of a copy: what was read is kept for queueFor
+	return slices.DeleteFunc(slices.Clone(known), func(k Known) bool { return k.Retired }), err
+}
+
+func (d *Deliveries) match(known []Known, name string) []target {
 	var out []target
 	for _, s := range d.Registry.SubscribersFor(name) {
 		out = append(out, target{s.Key, s.Queue, sameAs(s.Key, s.Aliases, known)})
@@ -125,7 +135,7 @@ func (d *Deliveries) targets(ctx context.Context, q tenant.Querier, name string)
 		}
 		out = append(out, target{k.Key, k.Queue, sameAs(k.Key, k.Aliases, known)})
 	}
-	return out, nil
+	return out
 }
 
 // replaced reports whether another key has k's as an alias.

@@ -20,6 +20,7 @@ const (
 	snoozed // spends no attempt
 	cut     // by shutdown: spends no attempt
 	lost    // cut because the claim was lost, or seemed to be: spends no attempt, and counts like a crash
+	undone  // its transaction was, and not by the handler: spends no attempt
 )
 
 // outcome is what a run ends with.
@@ -29,6 +30,8 @@ type outcome struct {
 	stack string
 	took  time.Duration
 	next  time.Time // when to try again; zero: by the schedule
+
+	unsure bool // a commit's answer was lost: it may be a success already
 
 	// Set by the transaction:
 	attempts int
@@ -48,17 +51,14 @@ const outcomeLimit = 30 * time.Second
 // nobody else runs the handler. Neither the handler's deadline nor a shutdown ends it, only Wait's limit does.
 func (d *Deliveries) write(ctx context.Context, r *run, out outcome) {
 	for try := 1; ; try++ {
-		err := d.tryWrite(r, &out, try > 1) //nolint:contextcheck // the outcome outlives the handler's context
+		var err error
+		if try == 1 && out.kind == success {
+			err = d.writeTogether(r, &out) //nolint:contextcheck // the outcome outlives the handler's context
+		} else {
+			err = d.tryWrite(r, &out, try > 1) //nolint:contextcheck // likewise
+		}
 		if err == nil || errors.Is(err, errRefused) {
-			d.outage.Succeeded(ctx, d.Logger, writingOutcomes)
-		}
-		if err == nil {
-			d.reportOutcome(ctx, r, out)
-			return
-		}
-		if errors.Is(err, errRefused) {
-			d.metrics.lostClaims.Add(ctx, 1, subscriberLabel(r.row.SubscriberKey))
-			d.Logger.WarnContext(ctx, "outcome not written: the claim was lost", r.row.attrs()...)
+			d.written(ctx, r, out, err)
 			return
 		}
 		if d.hard.Err() == nil {
@@ -72,6 +72,17 @@ func (d *Deliveries) write(ctx context.Context, r *run, out outcome) {
 	}
 }
 
+// written says what became of an outcome: it is committed, or refused.
+func (d *Deliveries) written(ctx context.Context, r *run, out outcome, refused error) {
+	d.outage.Succeeded(ctx, d.Logger, writingOutcomes)
+	if refused == nil {
+		d.reportOutcome(ctx, r, out)
+		return
+	}
+	d.metrics.lostClaims.Add(ctx, 1, subscriberLabel(r.row.SubscriberKey))
+	d.Logger.WarnContext(ctx, "outcome not written: the claim was lost", r.row.attrs()...)
+}
+
 func (d *Deliveries) tryWrite(r *run, out *outcome, again bool) error {
 	ctx, cancel := context.WithTimeout(d.hard, outcomeLimit)
 	defer cancel()
@@ -82,7 +93,7 @@ func (d *Deliveries) tryWrite(r *run, out *outcome, again bool) error {
 			return d.writeSuccess(ctx, tx, r, out, again)
 		case failure, parked:
 			return d.writeFailure(ctx, tx, r, out, again)
-		case snoozed, cut, lost:
+		case snoozed, cut, lost, undone:
 			return d.writeAgain(ctx, tx, r, out, again)
 		}
 		return nil
@@ -148,6 +159,16 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 // writeAgain leaves the row as it was, to be run again: at once when it was cut short, later when its handler asked for it.
 func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
 	err := d.release(ctx, tx, r)
+	if out.unsure && errors.Is(err, errRefused) { // looked for only now: that commit may have been on its way until here
+		done, err := d.Ledger.DoneBy(ctx, tx, r.claim)
+		if err != nil {
+			return err
+		}
+		if done {
+			out.kind = success
+			return nil
+		}
+	}
 	if again && errors.Is(err, errRefused) { // committed before, or lost: the row is pending either way
 		return nil
 	}
@@ -155,7 +176,7 @@ func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *ou
 		return err
 	}
 	next := r.row.NextAttemptAt
-	if out.kind == snoozed {
+	if !out.next.IsZero() {
 		next = database.At(out.next)
 	}
 	err = out.update(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET unfinished = CASE WHEN $5 THEN unfinished ELSE 0 END,
@@ -228,6 +249,8 @@ func (d *Deliveries) reportOutcome(ctx context.Context, r *run, out outcome) {
 		d.Logger.DebugContext(ctx, "delivered", attrs...)
 	case out.kind == cut, out.kind == lost:
 		d.Logger.InfoContext(ctx, "run cut short, it will run again", attrs...)
+	case out.kind == undone:
+		d.Logger.WarnContext(ctx, "the database undid the handler's transaction, it will run again", append(attrs, slog.String("error", out.text))...)
 	case out.kind == snoozed:
 		d.Logger.InfoContext(ctx, "snoozed by its handler", append(attrs, slog.Time("until", out.next))...)
 	default:

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
@@ -31,6 +32,23 @@ func RegisterFunc(key, pattern string, f func(ctx context.Context, e events.Even
 	defaultRegistry.register(key, pattern, HandlerFunc(f), opts, caller())
 }
 
+// RegisterTx is Register for a transactional handler. It runs inside a transaction, which commits what f writes through tx
+// together with the delivery: for that, and for events published by PublishTx with tx, it is exactly once. Effects
+// elsewhere stay at least once, and f may be called again after anything but its commit.
+//
+// When f returns nil, the delivery is marked in the same transaction and both are committed. With an error, a panic, or when
+// the claim is lost, all is rolled back. When its context ends, the transaction is rolled back at once, whether f has returned
+// or not, and what it returns later is a failure. A transaction that PostgreSQL rolled back for a conflict, or that the
+// database was not there to commit, spends no attempt. f must return the errors of tx's statements, must not end tx itself,
+// and must not use it after it has returned. Publish on its context returns events.ErrInTransaction.
+//
+// On SQLite one transactional handler of a process runs at a time, nobody else writes meanwhile, and its deadline defaults
+// to 5 s; on PostgreSQL they hold at most half of the pool that writes. What waits for its turn holds a slot, and its
+// deadline has not begun.
+func RegisterTx(key, pattern string, f func(ctx context.Context, tx *sql.Tx, e events.Event) error, opts ...Option) {
+	defaultRegistry.register(key, pattern, txHandler(f), opts, caller())
+}
+
 // Register is the function Register, for this registry.
 func (r *Registry) Register(key, pattern string, h Handler, opts ...Option) {
 	r.register(key, pattern, h, opts, caller())
@@ -39,6 +57,11 @@ func (r *Registry) Register(key, pattern string, h Handler, opts ...Option) {
 // RegisterFunc is the function RegisterFunc, for this registry.
 func (r *Registry) RegisterFunc(key, pattern string, f func(ctx context.Context, e events.Event) error, opts ...Option) {
 	r.register(key, pattern, HandlerFunc(f), opts, caller())
+}
+
+// RegisterTx is the function RegisterTx, for this registry.
+func (r *Registry) RegisterTx(key, pattern string, f func(ctx context.Context, tx *sql.Tx, e events.Event) error, opts ...Option) {
+	r.register(key, pattern, txHandler(f), opts, caller())
 }
 
 func (r *Registry) register(key, pattern string, h Handler, opts []Option, place string) {

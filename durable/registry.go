@@ -1,11 +1,13 @@
 package durable
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/events"
 )
 
@@ -23,7 +25,7 @@ type Subscriber struct {
 	MaxAttempts int
 	// Backoff is the schedule in the form of the function Backoff.
 	Backoff []time.Duration
-	// Timeout is the deadline of one run; 0 is the engine's.
+	// Timeout is the deadline of one run; 0 is the default. See Limit.
 	Timeout time.Duration
 	// Queue is the River queue.
 	Queue string
@@ -41,6 +43,23 @@ func (s *Subscriber) answersTo(key string) bool {
 // wait is how long after the start of the run that was failure n the next attempt is due.
 func (s *Subscriber) wait(n int) time.Duration {
 	return s.Backoff[min(n, len(s.Backoff)-1)]
+}
+
+// Transactional reports whether the handler gets a transaction: it was registered with RegisterTx.
+func (s *Subscriber) Transactional() bool {
+	_, ok := s.Handler.(txHandler)
+	return ok
+}
+
+// sqliteTx is the deadline of a transactional handler on SQLite, where nobody else writes meanwhile.
+const sqliteTx = 5 * time.Second
+
+// Limit is the deadline of one run on a kind of database, where the engine's is byDefault.
+func (s *Subscriber) Limit(kind database.Dialect, byDefault time.Duration) time.Duration {
+	if kind == database.SQLite && s.Transactional() {
+		byDefault = min(byDefault, sqliteTx)
+	}
+	return min(cmp.Or(s.Timeout, byDefault), longestTimeout)
 }
 
 // Registry maps keys to handlers. The package's functions use a default one; tests make their own. It is safe for use by

@@ -119,34 +119,41 @@ func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
 		d.write(ctx, r, outcome{kind: cut})
 		return
 	}
-	timeout := d.timeout(&r.sub)
-	ctx, stop := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+	if h, ok := r.sub.Handler.(txHandler); ok {
+		d.executeTx(ctx, r, h, free)
+		return
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, d.timeout(&r.sub), ErrTimeout)
 	defer stop()
+	res := await(ctx, d, r, contained(func() result { return d.handle(ctx, r, r.sub.Handler.Handle) }, panicked), free)
+	d.write(ctx, r, d.decide(context.Cause(ctx), r, res))
+}
 
-	handled := contained(func() result { return d.handle(ctx, r) }, panicked)
+// await waits for the end of a run that has just begun. One that is stuck is reported, and its slot is freed.
+func await[T any](ctx context.Context, d *Deliveries, r *run, ended <-chan T, free func()) T {
+	timeout := d.timeout(&r.sub)
 	stuck := time.NewTimer(timeout + d.StuckAfter)
 	defer stuck.Stop()
-	var res result
 	select {
-	case res = <-handled:
+	case end := <-ended:
+		return end
 	case <-stuck.C:
 		free()
 		d.metrics.stuck.Add(ctx, 1, subscriberLabel(r.row.SubscriberKey))
 		d.Logger.ErrorContext(ctx, "handler is stuck: it has not returned after its deadline; its claim is kept, its slot is free",
 			append(r.row.attrs(), slog.Duration("timeout", timeout), slog.Duration("after", d.StuckAfter))...)
-		res = <-handled
+		return <-ended
 	}
-	d.write(ctx, r, d.decide(ctx, r, res))
 }
 
 // handle calls the handler, within the middlewares, with an event of its own.
-func (d *Deliveries) handle(ctx context.Context, r *run) result {
+func (d *Deliveries) handle(ctx context.Context, r *run, call HandlerFunc) result {
 	err := around(d.middleware, &r.row, func(ctx context.Context) error {
 		e, err := events.Stored(r.row.EventID, r.row.EventName, r.row.TenantID, []byte(r.row.Payload), r.row.Headers)
 		if err != nil {
 			return err
 		}
-		return r.sub.Handler.Handle(events.InRun(ctx, e, r.row.SubscriberKey), e)
+		return call(events.InRun(ctx, e, r.row.SubscriberKey), e)
 	})(ctx)
 	if err == nil {
 		return result{}
@@ -158,11 +165,10 @@ func panicked(p *PanicError) result {
 	return result{err: p, text: errorText(p), stack: cleanText(string(p.Stack))}
 }
 
-// decide turns a handler's result into the outcome of the run. What the handler asked for comes first; a run that was cut
-// short spends no attempt; a panic always does.
-func (d *Deliveries) decide(ctx context.Context, r *run, res result) outcome {
+// decide turns a handler's result into the outcome of the run; cause is that of the end of its context. What the handler
+// asked for comes first; a run that was cut short spends no attempt; a panic always does.
+func (d *Deliveries) decide(cause error, r *run, res result) outcome {
 	out := outcome{kind: failure, took: time.Since(r.begun), text: res.text, stack: res.stack}
-	cause := context.Cause(ctx)
 	switch {
 	case res.err == nil:
 		out.kind = success

@@ -16,6 +16,8 @@ type Ref struct {
 	ID         string
 	Key        string
 	Unfinished int
+	// Tenant is that of the row, where rows of several are together.
+	Tenant string
 
 	at time.Time // zero: at once
 }
@@ -37,6 +39,47 @@ func (d *Deliveries) wakeups(tenantID string, rows []Ref) []Wakeup {
 			out = append(out, Wakeup{Tenant: tenantID, Queue: g.queue, At: g.at})
 		}
 		out[i].IDs = append(out[i].IDs, r.ID)
+	}
+	return out
+}
+
+// mixedWakeups puts new rows of any tenants into as few wake-ups as there are queues and hundreds.
+func (d *Deliveries) mixedWakeups(rows []Ref) []Wakeup {
+	open := map[string]int{}
+	var out []Wakeup
+	for _, r := range rows {
+		queue := d.queueFor(r.Key, r.Unfinished)
+		i, ok := open[queue]
+		if !ok || len(out[i].IDs) == MaxWakeup {
+			i = len(out)
+			open[queue] = i
+			out = append(out, Wakeup{Queue: queue})
+		}
+		out[i].IDs, out[i].Tenants = append(out[i].IDs, r.ID), append(out[i].Tenants, r.Tenant)
+	}
+	for i, w := range out {
+		if first := w.Tenants[0]; !slices.ContainsFunc(w.Tenants, func(t string) bool { return t != first }) {
+			out[i].Tenant, out[i].Tenants = first, nil
+		}
+	}
+	return out
+}
+
+// ByTenant returns the wake-up as one for each tenant, in the order in which they come.
+func (w Wakeup) ByTenant() []Wakeup {
+	if w.Tenants == nil {
+		return []Wakeup{w}
+	}
+	open := map[string]int{}
+	var out []Wakeup
+	for i, id := range w.IDs {
+		n, ok := open[w.Tenants[i]]
+		if !ok {
+			n = len(out)
+			open[w.Tenants[i]] = n
+			out = append(out, Wakeup{Tenant: w.Tenants[i], Queue: w.Queue, At: w.At})
+		}
+		out[n].IDs = append(out[n].IDs, id)
 	}
 	return out
 }

@@ -18,6 +18,12 @@ type Report struct {
 	// has been due; 0 without a tenant.
 	DueNow    int           `json:"due_now"`
 	OldestDue time.Duration `json:"oldest_due_ns"`
+	// QueueWaiting and QueueOldest are the rows of event_queue, of all tenants, that no relay has taken, counted up to 10,000,
+	// and how long the oldest has waited.
+	QueueWaiting int           `json:"queue_waiting"`
+	QueueOldest  time.Duration `json:"queue_oldest_ns"`
+	// QueueDeadLettered are the rows of event_queue that wait for an operator, counted up to 10,000.
+	QueueDeadLettered int `json:"queue_dead_lettered"`
 	// LastSweep is when a sweep last ended, here or in another process; zero if none did in the last hour.
 	LastSweep time.Time `json:"last_sweep"`
 	// SweepEvery is the interval of the sweep.

@@ -72,7 +72,7 @@ func (j *Jobs) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wakeup
 			w.At = time.Time{} // a job with a time in the past would wait for River's scheduler
 		}
 		params[i] = river.InsertManyParams{
-			Args:       wakeArgs{TenantID: w.Tenant, DeliveryIDs: w.IDs},
+			Args:       wakeArgs{TenantID: w.Tenant, DeliveryIDs: w.IDs, TenantIDs: w.Tenants},
 			InsertOpts: &river.InsertOpts{Queue: w.Queue, ScheduledAt: w.At},
 		}
 	}
@@ -95,6 +95,8 @@ func (j *Jobs) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wakeup
 type Work struct {
 	Deliveries Deliverer
 	Sweeper    Sweeper
+	// Prune deletes what is older than it is kept. It returns within seconds; full says that there may be more.
+	Prune func(ctx context.Context) (full bool, err error)
 	// Queues are the River queues to work, beside those that Loam has itself.
 	Queues []string
 	// Concurrency is how many jobs of a queue are worked at once.
@@ -117,6 +119,7 @@ func (j *Jobs) Start(ctx context.Context, w Work) error {
 	if err := errors.Join(
 		river.AddWorkerSafely(workers, &wakeWorker{deliveries: w.Deliveries, logger: j.logger}),
 		river.AddWorkerSafely(workers, sweeps),
+		river.AddWorkerSafely(workers, &pruneWorker{jobs: j, prune: w.Prune}),
 	); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}

@@ -80,11 +80,14 @@ func (j *Jobs) list(ctx context.Context, kind string, max int, where string, arg
 }
 
 // LastSweep is when a sweep of all tenants last ended, in any process; zero if River keeps none.
-func (j *Jobs) LastSweep(ctx context.Context) (time.Time, error) {
-	res, err := j.insert.JobList(ctx, river.NewJobListParams().Kinds(sweep.Key).States(rivertype.JobStateCompleted).
+func (j *Jobs) LastSweep(ctx context.Context) (time.Time, error) { return j.last(ctx, sweep.Key) }
+
+// last is when a job of a kind was last completed; zero if River keeps none.
+func (j *Jobs) last(ctx context.Context, kind string) (time.Time, error) {
+	res, err := j.insert.JobList(ctx, river.NewJobListParams().Kinds(kind).States(rivertype.JobStateCompleted).
 		OrderBy(river.JobListOrderByFinalizedAt, river.SortOrderDesc).First(1))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("find the last sweep: %w", database.Explain(err))
+		return time.Time{}, fmt.Errorf("find the last job of %s: %w", kind, database.Explain(err))
 	}
 	if len(res.Jobs) == 0 || res.Jobs[0].FinalizedAt == nil {
 		return time.Time{}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -20,6 +21,17 @@ const wakeKind = "loam_event_delivery"
 type wakeArgs struct {
 	TenantID    string   `json:"tenant_id"`
 	DeliveryIDs []string `json:"delivery_ids"`
+	// TenantIDs, if set, has the tenant of each delivery; TenantID is empty then.
+	TenantIDs []string `json:"tenant_ids,omitempty"`
+}
+
+// wakeups are the job's wake-ups, one for each tenant; none if it names nothing.
+func (a wakeArgs) wakeups(queue string) []durable.Wakeup {
+	w := durable.Wakeup{Tenant: a.TenantID, IDs: a.DeliveryIDs, Tenants: a.TenantIDs, Queue: queue}
+	if len(w.IDs) == 0 || w.Tenants == nil && w.Tenant == "" || w.Tenants != nil && len(w.Tenants) != len(w.IDs) {
+		return nil
+	}
+	return w.ByTenant()
 }
 
 // Kind implements river.JobArgs.
@@ -43,18 +55,21 @@ type wakeWorker struct {
 
 const delivering = "reading and claiming deliveries"
 
-// Work implements river.Worker. A job without a tenant or without ids is a no-op, as is one whose rows are gone.
+// Work implements river.Worker. A job without a tenant or without ids is a no-op, as is one whose rows are gone. Tenants do
+// not wait for each other.
 func (w *wakeWorker) Work(ctx context.Context, job *river.Job[wakeArgs]) error {
-	if job.Args.TenantID == "" || len(job.Args.DeliveryIDs) == 0 {
-		return nil
+	wakeups := job.Args.wakeups(job.Queue)
+	errs := make([]error, len(wakeups))
+	var all sync.WaitGroup
+	for i, u := range wakeups {
+		if i == len(wakeups)-1 { // mostly there is one
+			errs[i] = w.deliver(ctx, u)
+			break
+		}
+		all.Go(func() { errs[i] = w.deliver(ctx, u) })
 	}
-	ctx = tenant.With(ctx, job.Args.TenantID)
-	var err error
-	if job.Queue == durable.SuspectQueue && len(job.Args.DeliveryIDs) == 1 {
-		err = w.deliveries.DeliverAlone(ctx, job.Args.DeliveryIDs[0])
-	} else {
-		err = w.deliveries.Deliver(ctx, job.Args.DeliveryIDs...)
-	}
+	all.Wait()
+	err := errors.Join(errs...)
 	switch {
 	case errors.Is(err, durable.ErrStopping):
 		return river.JobSnooze(0) // for another process, or this one's next start
@@ -63,11 +78,20 @@ func (w *wakeWorker) Work(ctx context.Context, job *river.Job[wakeArgs]) error {
 	case err != nil && ctx.Err() != nil:
 		return river.JobSnooze(time.Second) // it waited too long for a slot
 	case err != nil:
-		w.outage.Failed(ctx, w.logger, delivering, err, slog.String("tenant", job.Args.TenantID))
+		w.outage.Failed(ctx, w.logger, delivering, err, slog.String("tenant", wakeups[0].Tenant))
 		return err
+	case len(wakeups) > 0:
+		w.outage.Succeeded(ctx, w.logger, delivering)
 	}
-	w.outage.Succeeded(ctx, w.logger, delivering)
 	return nil
+}
+
+func (w *wakeWorker) deliver(ctx context.Context, u durable.Wakeup) error {
+	ctx = tenant.With(ctx, u.Tenant)
+	if u.Queue == durable.SuspectQueue && len(u.IDs) == 1 {
+		return w.deliveries.DeliverAlone(ctx, u.IDs[0])
+	}
+	return w.deliveries.Deliver(ctx, u.IDs...)
 }
 
 // NextRetry implements river.Worker: 1 s doubling to a minute. Only a failing database comes here.

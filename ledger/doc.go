@@ -1,5 +1,5 @@
 // Package ledger says which (event, handler) is being run, by whom and until when, and which is done: the table
-// processed_events. It is the only package that writes there.
+// processed_events. It is the only package that writes there, but for retention (package sweep), which deletes old rows.
 //
 // A claim is a row with status in_progress, the millisecond it was taken at (started_at) and a random owner. It is
 // exclusive until its lease is over; a margin later anyone may take it over. Everything an owner does with its claim

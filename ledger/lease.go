@@ -12,22 +12,26 @@ import (
 // Renew gives the claims a fresh lease, all in one statement, and returns those that were renewed. On PostgreSQL it leaves
 // out those that another transaction has locked, and so waits for none. It crosses tenants: each claim is named with its own.
 func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []Claim) ([]Claim, error) {
+	return l.change(ctx, tx, `lease_until = $1`, database.Millis(now)+l.Lease.Milliseconds(), claims, l.Dialect.LockFree("p"))
+}
+
+// change sets something, with one value, in the rows of claims that are held, and returns those. lock says how PostgreSQL locks
+// them.
+func (l *Ledger) change(ctx context.Context, tx *sql.Tx, set string, value int64, claims []Claim, lock string) ([]Claim, error) {
 	tuples := make([][5]any, len(claims))
 	for i, c := range claims {
 		tuples[i] = [5]any{c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner}
 	}
-	mine, err := json.Marshal(tuples)
+	list, err := json.Marshal(tuples)
 	if err != nil {
 		return nil, err
 	}
 	rows, err := tx.QueryContext(ctx, `
-		UPDATE processed_events SET lease_until = $1 WHERE (tenant_id, event_id, handler) IN
+		UPDATE processed_events SET `+set+` WHERE (tenant_id, event_id, handler) IN
 		       (SELECT p.tenant_id, p.event_id, p.handler FROM `+l.Dialect.Each(2)+` CROSS JOIN processed_events AS p
 		         WHERE p.tenant_id = j.value ->> 0 AND p.event_id = j.value ->> 1 AND p.handler = j.value ->> 2
-		           AND p.status <> 'done' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+
-		l.Dialect.LockFree("p")+`)
-		RETURNING tenant_id, event_id, handler, started_at, owner`,
-		database.Millis(now)+l.Lease.Milliseconds(), string(mine))
+		           AND p.status <> 'done' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+lock+`)
+		RETURNING tenant_id, event_id, handler, started_at, owner`, value, string(list))
 	return scanClaims(rows, err)
 }
 

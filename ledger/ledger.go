@@ -95,6 +95,11 @@ func (l *Ledger) Done(ctx context.Context, tx *sql.Tx, now time.Time, c Claim) (
 		c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner, database.Millis(now)))
 }
 
+// DoneAll is Done for several claims, in one statement; it returns those that were held.
+func (l *Ledger) DoneAll(ctx context.Context, tx *sql.Tx, now time.Time, claims []Claim) ([]Claim, error) {
+	return l.change(ctx, tx, `status = 'done', processed_at = $1`, database.Millis(now), claims, l.Dialect.LockSorted("p", "p.tenant_id, p.event_id, p.handler"))
+}
+
 // DoneBy reports whether exactly this claim was marked done: after a commit whose answer was lost.
 func (l *Ledger) DoneBy(ctx context.Context, tx *sql.Tx, c Claim) (bool, error) {
 	var n int

@@ -97,10 +97,20 @@ func (m *migrator) alone(ctx context.Context, conn *sql.Conn, one migration) err
 }
 
 func (m *migrator) one(ctx context.Context, tx *sql.Tx, one migration) error {
-	if _, err := tx.ExecContext(ctx, one.text); err != nil {
+	apply := func() error {
+		_, err := tx.ExecContext(ctx, one.text)
+		return err
+	}
+	var err error
+	if one.version == outboxVersion {
+		err = m.adopt(ctx, tx, apply)
+	} else {
+		err = apply()
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", one.name, err)
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES ($1, $2, $3)`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO loam_migrations (version, name, applied_at) VALUES ($1, $2, $3)`,
 		one.version, one.name, database.At(m.now))
 	return err
 }

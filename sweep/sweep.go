@@ -30,8 +30,10 @@ type Config struct {
 	Logger     *slog.Logger
 	// Limit is how many rows one sweep of a tenant wakes at most.
 	Limit int
-	// Timeout is the time limit of one tenant's sweep.
+	// Timeout is the time limit of one tenant's sweep, and of each transaction of Prune.
 	Timeout time.Duration
+	// Keep is what Prune goes by.
+	Keep Keep
 }
 
 // Sweeper sweeps. It is safe for use by several goroutines.

@@ -27,9 +27,14 @@ type mutant struct {
 	name     string
 	file     string
 	old, new string
-	// pkg and run name the tests that should catch it.
+	// pkg and run name the tests that should catch it. They run on SQLite, which is quicker to set up, unless what is broken
+	// can be seen on PostgreSQL only.
 	pkg, run string
+	postgres bool
 }
+
+// serverEnv has the URL of the PostgreSQL server of the tests.
+const serverEnv = "LOAM_TEST_POSTGRES"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own
@@ -105,7 +110,13 @@ func (m mutant) test(ctx context.Context, dir string) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	test := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=240s", "-run", m.run, m.pkg) //nolint:gosec // the list below
+	test := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=120s", "-run", m.run, m.pkg) //nolint:gosec // the list below
+	switch server := os.Getenv(serverEnv); {
+	case !m.postgres:
+		test.Env = append(os.Environ(), serverEnv+"=")
+	case server == "":
+		return nil, errors.New("it needs PostgreSQL: run make postgres, and set " + serverEnv + " as it says")
+	}
 	out, err := test.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/outbox"
 	"github.com/openloam/loam/sweep"
 	"github.com/openloam/loam/tenant"
 )
@@ -41,6 +42,7 @@ type Rig struct {
 	Registry   *durable.Registry
 	Ledger     *ledger.Ledger
 	Deliveries *durable.Deliveries
+	Queue      *outbox.Queue
 	Sweeper    *sweep.Sweeper
 	Logs       *Logs
 	Spans      *tracetest.SpanRecorder
@@ -86,6 +88,13 @@ func (r *Rig) build(change []func(*durable.Config)) {
 	if r.Deliveries, err = durable.New(cfg); err != nil {
 		r.T.Fatal(err)
 	}
+	r.Queue, err = outbox.New(outbox.Config{
+		DB: r.DB, Tenants: cfg.Tenants, Now: r.Clock.Now, Logger: cfg.Logger, Meter: cfg.Meter, MaxAttempts: outbox.DefaultMaxAttempts,
+		Capturer: r.Deliveries, Hold: func() bool { return false },
+	})
+	if err != nil {
+		r.T.Fatal(err)
+	}
 	r.T.Cleanup(func() {
 		r.Deliveries.Stop()
 		r.Deliveries.Cancel()
@@ -116,6 +125,48 @@ func (r *Rig) Publish(tenantID, name string, p events.Payload, opts ...events.Pu
 		r.T.Fatal(err)
 	}
 	return e
+}
+
+// Enqueue writes an event of a tenant to event_queue.
+func (r *Rig) Enqueue(tenantID, name string, p events.Payload, opts ...events.PublishOption) events.Event {
+	r.T.Helper()
+	ctx := r.Ctx(tenantID)
+	e, err := events.New(ctx, name, p, Limits, opts...)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	if err := r.DB.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return r.Queue.Enqueue(ctx, tx, e) }); err != nil {
+		r.T.Fatal(err)
+	}
+	return e
+}
+
+// WithSink returns the queue of another process, whose relay sends to a sink.
+func (r *Rig) WithSink(sink outbox.Sink) *outbox.Queue {
+	r.T.Helper()
+	cfg := r.Queue.Config
+	cfg.Sink = sink
+	q, err := outbox.New(cfg)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return q
+}
+
+// Relay makes rounds until none finds anything, and returns how many rows they dealt with.
+func (r *Rig) Relay() int {
+	r.T.Helper()
+	all := 0
+	for {
+		n, err := r.Queue.Round(r.T.Context())
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		if n == 0 {
+			return all
+		}
+		all += n
+	}
 }
 
 // Rows returns all deliveries of a tenant, in the order of capture.
@@ -160,15 +211,17 @@ func (r *Rig) Work() int {
 // Deliver does what the worker does with a wake-up.
 func (r *Rig) Deliver(w durable.Wakeup) {
 	r.T.Helper()
-	ctx := r.Ctx(w.Tenant)
-	var err error
-	if w.Queue == durable.SuspectQueue {
-		err = r.Deliveries.DeliverAlone(ctx, w.IDs[0])
-	} else {
-		err = r.Deliveries.Deliver(ctx, w.IDs...)
-	}
-	if err != nil {
-		r.T.Errorf("Deliver(%v): %v", w, err)
+	for _, u := range w.ByTenant() {
+		ctx := r.Ctx(u.Tenant)
+		var err error
+		if u.Queue == durable.SuspectQueue {
+			err = r.Deliveries.DeliverAlone(ctx, u.IDs[0])
+		} else {
+			err = r.Deliveries.Deliver(ctx, u.IDs...)
+		}
+		if err != nil {
+			r.T.Errorf("Deliver(%v): %v", u, err)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func newWakeups(t testing.TB, db *database.DB) *Wakeups {
 	if db.Dialect() == database.PostgreSQL {
 		id = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
 	}
-	Exec(t, db, `CREATE TABLE test_wakeups (id `+id+`, tenant TEXT, ids TEXT, queue TEXT, at BIGINT)`)
+	Exec(t, db, `CREATE TABLE test_wakeups (id `+id+`, tenant TEXT, ids TEXT, tenants TEXT, queue TEXT, at BIGINT)`)
 	return &Wakeups{t: t, db: db}
 }
 
@@ -46,8 +46,12 @@ func (w *Wakeups) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wak
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO test_wakeups (tenant, ids, queue, at) VALUES ($1, $2, $3, $4)`,
-			u.Tenant, string(ids), u.Queue, at); err != nil {
+		tenants, err := json.Marshal(u.Tenants)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO test_wakeups (tenant, ids, tenants, queue, at) VALUES ($1, $2, $3, $4, $5)`,
+			u.Tenant, string(ids), string(tenants), u.Queue, at); err != nil {
 			return err
 		}
 	}
@@ -58,18 +62,18 @@ func (w *Wakeups) Enqueue(ctx context.Context, tx *sql.Tx, wakeups []durable.Wak
 func (w *Wakeups) Next(now time.Time) (durable.Wakeup, bool) {
 	w.t.Helper()
 	var u durable.Wakeup
-	var ids string
+	var ids, tenants string
 	var at int64
 	err := w.db.InTx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, `DELETE FROM test_wakeups WHERE id =
-			(SELECT id FROM test_wakeups WHERE at <= $1 ORDER BY at, id LIMIT 1) RETURNING tenant, ids, queue, at`, now.UnixNano()).
-			Scan(&u.Tenant, &ids, &u.Queue, &at)
+			(SELECT id FROM test_wakeups WHERE at <= $1 ORDER BY at, id LIMIT 1) RETURNING tenant, ids, tenants, queue, at`, now.UnixNano()).
+			Scan(&u.Tenant, &ids, &tenants, &u.Queue, &at)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return u, false
 	}
 	if err == nil {
-		err = json.Unmarshal([]byte(ids), &u.IDs)
+		err = errors.Join(json.Unmarshal([]byte(ids), &u.IDs), json.Unmarshal([]byte(tenants), &u.Tenants))
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -83,7 +87,7 @@ func (w *Wakeups) Next(now time.Time) (durable.Wakeup, bool) {
 // All returns the wake-ups that wait, in the order in which they were inserted.
 func (w *Wakeups) All() []durable.Wakeup {
 	w.t.Helper()
-	rows, err := w.db.Read().QueryContext(context.Background(), `SELECT tenant, ids, queue, at FROM test_wakeups ORDER BY id`)
+	rows, err := w.db.Read().QueryContext(context.Background(), `SELECT tenant, ids, tenants, queue, at FROM test_wakeups ORDER BY id`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -91,9 +95,10 @@ func (w *Wakeups) All() []durable.Wakeup {
 	var out []durable.Wakeup
 	for rows.Next() {
 		var u durable.Wakeup
-		var ids string
+		var ids, tenants string
 		var at int64
-		if err := errors.Join(rows.Scan(&u.Tenant, &ids, &u.Queue, &at), json.Unmarshal([]byte(ids), &u.IDs)); err != nil {
+		err := rows.Scan(&u.Tenant, &ids, &tenants, &u.Queue, &at)
+		if err := errors.Join(err, json.Unmarshal([]byte(ids), &u.IDs), json.Unmarshal([]byte(tenants), &u.Tenants)); err != nil {
 			w.t.Fatal(err)
 		}
 		if at != 0 {

@@ -1,0 +1,131 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/internal/once"
+	"github.com/openloam/loam/internal/outage"
+	"github.com/openloam/loam/tenant"
+)
+
+// Config is what New needs. The engine fills it; all fields are required but Sink.
+type Config struct {
+	DB      *database.DB
+	Tenants tenant.Directory
+	// Now is the clock of everything that is stored.
+	Now    func() time.Time
+	Logger *slog.Logger
+	Meter  metric.Meter
+	// MaxAttempts is how many failures of its own a row may have; with the last it is dead_lettered.
+	MaxAttempts int
+	// Capturer takes what the relay finds.
+	Capturer Capturer
+	// Hold, while it returns true, has the relay take nothing: the process's clock is off.
+	Hold func() bool
+	// Sink, if set, takes it instead.
+	Sink Sink
+}
+
+// Queue is the table event_queue and its relay. It is safe for use by several goroutines.
+type Queue struct {
+	Config
+
+	metrics metrics
+	unknown once.Each
+	nudges
+	rounds  outage.Log
+	sending outage.Log
+	away    atomic.Int32 // rounds in a row in which the sink could not be reached
+}
+
+// New makes a Queue. It does no I/O and starts no goroutine.
+func New(cfg Config) (*Queue, error) {
+	m, err := newMetrics(cfg.Meter)
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{Config: cfg, metrics: m, nudges: nudges{nudged: make(chan struct{}, 1)}}, nil
+}
+
+
+// Enqueue writes e as one row in tx: the event is there if and only if tx commits. An event without a tenant, or of an unknown
+// one, stores nothing and is not an error; it is counted. An event whose id the tenant already has in the queue adds no row;
+// with another name or payload it is events.ErrIDReused. On any error the caller rolls back.
+func (q *Queue) Enqueue(ctx context.Context, tx *sql.Tx, e events.Event) error {
+	stored, err := q.insert(ctx, tx, e, Pending)
+	if err != nil || !stored {
+		return err
+	}
+	if q.DB.AfterCommit(ctx, func() { q.tell(ctx) }) || q.DB.Dialect() != database.PostgreSQL {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, notify, channel); err != nil { // the caller's own transaction tells all relays when it commits
+		return fmt.Errorf("enqueue %s: %w", e.Name, err)
+	}
+	return nil
+}
+
+// Keep writes e as a row that is done: its deliveries are written by the same transaction, and a backfill finds it later.
+func (q *Queue) Keep(ctx context.Context, tx *sql.Tx, e events.Event) error {
+	_, err := q.insert(ctx, tx, e, Done)
+	return err
+}
+
+func (q *Queue) insert(ctx context.Context, tx *sql.Tx, e events.Event, status Status) (bool, error) {
+	if e.TenantID == "" {
+		q.metrics.skip(ctx, skipNoTenant)
+		q.Logger.DebugContext(ctx, "event not enqueued: no tenant in the context", slog.String("event", e.Name))
+		return false, nil
+	}
+	exists, err := q.Tenants.Exists(ctx, tx, e.TenantID)
+	if err != nil {
+		return false, fmt.Errorf("enqueue %s: ask for tenant %q: %w", e.Name, e.TenantID, err)
+	}
+	if !exists {
+		q.metrics.skip(ctx, skipUnknownTenant)
+		if q.unknown.First(e.TenantID) {
+			q.Logger.WarnContext(ctx, "events not enqueued: unknown tenant", slog.String("tenant", e.TenantID), slog.String("event", e.Name))
+		}
+		return false, nil
+	}
+	var id int64
+	err = tx.QueryRowContext(ctx, `INSERT INTO event_queue (event_id, tenant_id, event_type, payload, headers, status, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO NOTHING RETURNING id`,
+		e.ID, e.TenantID, e.Name, string(e.JSON()), e.Headers.JSON(), status, database.At(q.Now())).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, q.same(ctx, tx, e)
+	}
+	if err != nil {
+		return false, fmt.Errorf("enqueue %s: %w", e.Name, err)
+	}
+	return true, nil
+}
+
+// same refuses an id that the tenant has in the queue for another event.
+func (q *Queue) same(ctx context.Context, tx *sql.Tx, e events.Event) error {
+	var name, payload string
+	err := tx.QueryRowContext(ctx, `SELECT coalesce(event_type, ''), coalesce(payload, '') FROM event_queue
+		WHERE coalesce(tenant_id, '') = $1 AND event_id = $2`, e.TenantID, e.ID).Scan(&name, &payload)
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // pruned in between
+		return fmt.Errorf("enqueue %s: %w", e.Name, database.ErrConflict)
+	case err != nil:
+		return fmt.Errorf("enqueue %s: %w", e.Name, err)
+	case name != e.Name:
+		return fmt.Errorf("%w: %s is a %s, now published as %s", events.ErrIDReused, e.ID, name, e.Name)
+	case payload != string(e.JSON()):
+		return fmt.Errorf("%w: %s was published with another payload (or by another actor)", events.ErrIDReused, e.ID)
+	}
+	return nil
+}
