@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/tenant"
 )
 
 // ErrUnknownTenant is why CaptureAll refuses an event.
@@ -52,7 +53,7 @@ func (d *Deliveries) captureAll(ctx context.Context, tx *sql.Tx, evs []events.Ev
 		}
 		if _, asked := exists[e.TenantID]; !asked {
 			if exists[e.TenantID], err = d.Tenants.Exists(ctx, tx, e.TenantID); err != nil {
-				return nil, nil, fmt.Errorf("capture: ask for tenant %q: %w", e.TenantID, err)
+				return nil, nil, fmt.Errorf("capture: %w: ask for tenant %q: %w", tenant.ErrDirectory, e.TenantID, err)
 			}
 		}
 		switch {

@@ -3,9 +3,11 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 
 	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/tenant"
 )
 
 // Round takes what waits, at most 500 rows, and returns how many it has dealt with. An error says that the database failed;
@@ -72,9 +74,12 @@ func (q *Queue) capture(ctx context.Context, limit int, only []int64) (int, erro
 	return n + m, err
 }
 
-// failAlone spends an attempt of a row that cannot be captured.
+// failAlone spends an attempt of a row that cannot be captured; but none if nobody could say whether its tenant exists.
 func (q *Queue) failAlone(ctx context.Context, id int64, why error) error {
 	var s settled
+	if errors.Is(why, tenant.ErrDirectory) {
+		why = Unavailable(why)
+	}
 	err := q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		found, err := q.take(ctx, tx, q.Now(), 1, []int64{id})
 		if err == nil && len(found) == 1 {

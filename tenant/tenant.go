@@ -20,6 +20,8 @@ var (
 	ErrMissingTenant = errors.New("loam: no tenant in the context: set one with tenant.With(ctx, id)")
 	// ErrInvalidID is returned for a tenant id that is too long, or not text.
 	ErrInvalidID = errors.New("loam: invalid tenant id")
+	// ErrDirectory marks that a Directory could not say whether a tenant exists.
+	ErrDirectory = errors.New("loam: the directory of tenants did not answer")
 )
 
 type (
