@@ -2,6 +2,7 @@
 //
 //	loam-bench latency -database sqlite
 //	loam-bench latency -database postgres -url postgres://USER@HOST/DATABASE
+//	loam-bench throughput -database sqlite
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "loam-bench", Short: "Measure Loam on a fresh database", SilenceUsage: true}
-	root.AddCommand(latencyCommand())
+	root.AddCommand(latencyCommand(), throughputCommand())
 	return root
 }
 

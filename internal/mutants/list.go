@@ -350,4 +350,40 @@ var mutants = []mutant{
 		new: "if true {",
 		pkg: "./durable", run: "TestATransactionThatIsNotWhole",
 	},
+	{
+		name: "a row is pruned at its age, not after it", file: "sweep/retention.go",
+		old: "status = 'delivered' AND delivered_at < $1",
+		new: "status = 'delivered' AND delivered_at <= $1",
+		pkg: "./sweep", run: "TestKeptToTheMinute",
+	},
+	{
+		name: "claims are pruned", file: "sweep/retention.go",
+		old: "`status = 'done' AND processed_at < $1",
+		new: "`coalesce(processed_at, started_at) < $1",
+		pkg: "./sweep", run: "TestOnlyWhatIsDoneGoes",
+	},
+	{
+		name: "dead rows are pruned unasked", file: "sweep/retention.go",
+		old: "{\"dead deliveries\", k.Dead",
+		new: "{\"dead deliveries\", k.Delivered",
+		pkg: "./sweep", run: "TestOnlyWhatIsDoneGoes",
+	},
+	{
+		name: "a mark is pruned while its delivery is pending", file: "sweep/retention.go",
+		old: "'') <> 'pending'",
+		new: "'') <> 'x'",
+		pkg: "./sweep", run: "TestAMarkStaysForAPendingDelivery",
+	},
+	{
+		name: "a table that fails keeps the others from being pruned", file: "sweep/retention.go",
+		old: "errs = append(errs, fmt.Errorf(\"prune %s: %w\", p.what, err))",
+		new: "return false, fmt.Errorf(\"prune %s: %w\", p.what, err)",
+		pkg: "./sweep", run: "TestPruneWhenATableFails",
+	},
+	{
+		name: "a claim of a durable subscriber counts as done once", file: "ledger/once.go",
+		old: "case err == nil && status == Done:",
+		new: "case err == nil:",
+		pkg: "./ledger", run: "TestOnceMeetsARow",
+	},
 }
