@@ -20,7 +20,7 @@ const (
 )
 
 // isPending is the condition that row d is pending, for statements that go by id: said so, PostgreSQL does not take the index
-// of pending rows for it.
+// of pending rows for it. For the same reason they say tenant_id || ”, see Dialect.ByID.
 const isPending = `d.status <> 'delivered' AND d.status <> 'dead'`
 
 // due is the condition that row d, found by its id, may be run at parameter n: pending, due and not paused.

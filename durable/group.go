@@ -120,13 +120,9 @@ func (d *Deliveries) deliveredAll(ctx context.Context, tx *sql.Tx, now database.
 	if err != nil {
 		return nil, err
 	}
-	own := ""
-	if d.DB.Dialect() == database.SQLite {
-		own = "+" // see ByID
-	}
 	found, err := tx.QueryContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $2, last_error = NULL,
 		next_attempt_at = NULL, unfinished = 0, duration_ms = CAST(j.value ->> 2 AS bigint), updated_at = $2
-		FROM `+d.DB.Dialect().Each(1)+` WHERE `+own+`d.tenant_id = j.value ->> 0 AND d.id = j.value ->> 1 AND `+isPending+` RETURNING id`, string(list), now)
+		FROM `+d.DB.Dialect().Each(1)+` WHERE d.tenant_id || '' = j.value ->> 0 AND d.id = j.value ->> 1 AND `+isPending+` RETURNING id`, string(list), now)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (c *claim) judge(ctx context.Context, tx *sql.Tx, now time.Time, row EventD
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'dead', last_error = $3, next_attempt_at = NULL,
-		runs = runs - 1, unfinished = 0, updated_at = $4 WHERE tenant_id = $1 AND id = $2 AND `+isPending,
+		runs = runs - 1, unfinished = 0, updated_at = $4 WHERE tenant_id || '' = $1 AND id = $2 AND `+isPending,
 		row.TenantID, row.ID, row.LastError, database.At(now))
 	c.parked = append(c.parked, row)
 	return err
@@ -61,7 +61,7 @@ func (c *claim) putBack(ctx context.Context, tx *sql.Tx, now time.Time, row Even
 	}
 	next := database.At(now.Add(putBackFor))
 	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET runs = runs - 1, unfinished = unfinished - 1, next_attempt_at = $3,
-		updated_at = $4 WHERE tenant_id = $1 AND id = $2 AND `+isPending, row.TenantID, row.ID, next, database.At(now)); err != nil {
+		updated_at = $4 WHERE tenant_id || '' = $1 AND id = $2 AND `+isPending, row.TenantID, row.ID, next, database.At(now)); err != nil {
 		return err
 	}
 	c.back = append(c.back, Ref{ID: row.ID, Key: row.SubscriberKey, Unfinished: row.Unfinished - 1, at: next.Time})

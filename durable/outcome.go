@@ -116,7 +116,7 @@ func (d *Deliveries) writeSuccess(ctx context.Context, tx *sql.Tx, r *run, out *
 	}
 	return out.update(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $3, last_error = NULL,
 		next_attempt_at = NULL, unfinished = 0, duration_ms = $4, updated_at = $3
-		WHERE tenant_id = $1 AND id = $2 AND `+isPending, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
+		WHERE tenant_id || '' = $1 AND id = $2 AND `+isPending, r.row.TenantID, r.row.ID, database.At(now), out.took.Milliseconds()))
 }
 
 func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *outcome, again bool) error {
@@ -130,7 +130,7 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 	now := d.Now()
 	var history string
 	err = tx.QueryRowContext(ctx, `UPDATE event_deliveries AS d SET attempts = attempts + 1, unfinished = 0, last_error = $3,
-		duration_ms = $4, updated_at = $5 WHERE tenant_id = $1 AND id = $2 AND `+isPending+` RETURNING attempts, errors`,
+		duration_ms = $4, updated_at = $5 WHERE tenant_id || '' = $1 AND id = $2 AND `+isPending+` RETURNING attempts, errors`,
 		r.row.TenantID, r.row.ID, out.text, out.took.Milliseconds(), database.At(now)).Scan(&out.attempts, &history)
 	if errors.Is(err, sql.ErrNoRows) {
 		out.gone = true
@@ -147,7 +147,7 @@ func (d *Deliveries) writeFailure(ctx context.Context, tx *sql.Tx, r *run, out *
 		out.dead, status, next = true, Dead, database.Time{}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET status = $3, next_attempt_at = $4, errors = $5
-		WHERE tenant_id = $1 AND id = $2`, r.row.TenantID, r.row.ID, status, next, addFailure(history, r, out)); err != nil {
+		WHERE tenant_id || '' = $1 AND id = $2`, r.row.TenantID, r.row.ID, status, next, addFailure(history, r, out)); err != nil {
 		return err
 	}
 	if out.dead {
@@ -180,7 +180,7 @@ func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *ou
 		next = database.At(out.next)
 	}
 	err = out.update(tx.ExecContext(ctx, `UPDATE event_deliveries AS d SET unfinished = CASE WHEN $5 THEN unfinished ELSE 0 END,
-		next_attempt_at = $3, updated_at = $4 WHERE tenant_id = $1 AND id = $2 AND `+isPending,
+		next_attempt_at = $3, updated_at = $4 WHERE tenant_id || '' = $1 AND id = $2 AND `+isPending,
 		r.row.TenantID, r.row.ID, next, database.At(d.Now()), out.kind == lost))
 	if err != nil || out.gone {
 		return err
@@ -195,7 +195,7 @@ func (d *Deliveries) writeAgain(ctx context.Context, tx *sql.Tx, r *run, out *ou
 // failedBefore finds this run in the row's history: its outcome was committed by the first try.
 func (d *Deliveries) failedBefore(ctx context.Context, tx *sql.Tx, r *run, out *outcome) error {
 	row := EventDelivery{}
-	err := tx.QueryRowContext(ctx, `SELECT attempts, status, errors FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
+	err := tx.QueryRowContext(ctx, `SELECT attempts, status, errors FROM event_deliveries WHERE tenant_id || '' = $1 AND id = $2`,
 		r.row.TenantID, r.row.ID).Scan(&row.Attempts, &row.Status, &row.Errors)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err

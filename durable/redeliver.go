@@ -45,7 +45,7 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 	}
 	return d.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		row := EventDelivery{ID: id, TenantID: t}
-		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key FROM event_deliveries WHERE tenant_id = $1 AND id = $2`,
+		err := tx.QueryRowContext(ctx, `SELECT event_id, subscriber_key FROM event_deliveries WHERE tenant_id || '' = $1 AND id = $2`,
 			t, id).Scan(&row.EventID, &row.SubscriberKey)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
@@ -58,7 +58,7 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 		}
 		n, err := affected(tx.ExecContext(ctx, `UPDATE event_deliveries SET status = 'pending', attempts = 0, unfinished = 0,
 			next_attempt_at = NULL, last_error = NULL, delivered_at = NULL, discarded_at = NULL, updated_at = $3
-			WHERE tenant_id = $1 AND id = $2 AND status = 'dead' AND updated_at = coalesce($4, updated_at)`,
+			WHERE tenant_id || '' = $1 AND id = $2 AND status = 'dead' AND updated_at = coalesce($4, updated_at)`,
 			t, id, database.At(d.Now()), seen))
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (d *Deliveries) redeliver(ctx context.Context, id string, seen database.Tim
 
 // notRedelivered says why: the row is read again, for another operator may have been waited for.
 func (d *Deliveries) notRedelivered(ctx context.Context, tx *sql.Tx, row EventDelivery) error {
-	err := tx.QueryRowContext(ctx, `SELECT status FROM event_deliveries WHERE tenant_id = $1 AND id = $2`, row.TenantID, row.ID).Scan(&row.Status)
+	err := tx.QueryRowContext(ctx, `SELECT status FROM event_deliveries WHERE tenant_id || '' = $1 AND id = $2`, row.TenantID, row.ID).Scan(&row.Status)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: %q", ErrNotFound, row.ID)

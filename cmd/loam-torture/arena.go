@@ -41,7 +41,8 @@ type arena struct {
 type slot struct {
 	name    string
 	work    bool
-	publish int // events a second
+	publish int  // events a second
+	outbox  bool // its process captures through event_queue, or the one before did: they take turns
 
 	busy    bool // an attack is at it
 	filling bool // a process is being started
@@ -143,7 +144,13 @@ func (a *arena) fillSlot(s *slot) {
 		return
 	}
 	s.filling = true
-	o := orders{Work: s.work, Publish: s.publish, After: s.last}
+	o := orders{Work: s.work, Publish: s.publish, After: s.last, Capture: [2]string{a.capture, a.capture}}
+	if a.capture == captureBoth {
+		o.Capture = [2]string{captureDirect, captureOutbox}
+		if s.outbox = !s.outbox; s.outbox {
+			o.Capture = [2]string{captureOutbox, captureDirect}
+		}
+	}
 	if o.Work && a.rng.IntN(2) == 0 {
 		o.Shift = time.Duration(a.rng.Int64N(2*int64(shiftLimit)+1)) - shiftLimit
 	}

@@ -31,5 +31,9 @@ var backends = map[string]func() backend{
 
 func backendNames() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// schema is the application's own table.
-const schema = `CREATE TABLE IF NOT EXISTS torture_orders (id VARCHAR(36) NOT NULL PRIMARY KEY, tenant VARCHAR(40) NOT NULL)`
+// schema is the application's own tables.
+var schema = []string{
+	`CREATE TABLE torture_orders (id VARCHAR(36) NOT NULL PRIMARY KEY, tenant VARCHAR(40) NOT NULL)`,
+	`CREATE TABLE torture_balances (tenant VARCHAR(40) NOT NULL PRIMARY KEY, amount BIGINT NOT NULL)`,
+	`CREATE TABLE torture_booked (id VARCHAR(36) NOT NULL)`, // without a key: a second time shows
+}

@@ -28,6 +28,8 @@ type orders struct {
 	// Work starts the engine; Publish is how many events a second to publish, 0 for none.
 	Work    bool
 	Publish int
+	// Capture is how events are captured, and how those are that are published again.
+	Capture [2]string
 	// After is the number of the publisher whose place this one takes, 0 for none: what that one has not confirmed may be
 	// published again.
 	After int
@@ -74,9 +76,15 @@ var errNotUp = errors.New("not up")
 // child is a process of the application.
 type child struct {
 	orders
-	diary  *diary
-	db     *database.DB
-	engine *loam.Engine
+	diary *diary
+	db    *database.DB
+	ways  [2]way
+}
+
+// way is a way to publish.
+type way struct {
+	engine  *loam.Engine
+	capture string
 }
 
 func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
@@ -92,26 +100,26 @@ func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
 	defer func() { err = errors.Join(err, c.db.Close()) }()
 	reg := durable.NewRegistry()
 	c.register(reg)
-	c.engine, err = loam.New(loam.Config{
-		DB: c.db, Registry: reg,
-		Logger: slog.New(logWatcher{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), c.diary}),
-		Now:    func() time.Time { return time.Now().Add(o.Shift) },
-		Lease:  lease, TakeoverMargin: margin, RenewEvery: renewEvery, LostClaimsEvery: lostEvery, SweepEvery: sweepEvery,
-		MaxClockSkew: margin, CrashLimit: 1000, Concurrency: 32, HandlerTimeout: time.Minute,
-		// Short: the parent's patience with a process that is to end is longer.
-		DrainTimeout: 2 * time.Second, StopTimeout: 10 * time.Second,
-	})
-	if err != nil {
-		return err
+	for i, capture := range o.Capture {
+		if i > 0 && capture == c.ways[0].capture {
+			c.ways[i] = c.ways[0]
+			continue
+		}
+		engine, err := c.engineFor(reg, capture)
+		if err != nil {
+			return err
+		}
+		c.ways[i] = way{engine, capture}
 	}
-	if err := c.engine.Migrate(ctx); err != nil {
+	engine := c.ways[0].engine
+	if err := engine.Migrate(ctx); err != nil {
 		return ended(ctx, err)
 	}
 	if o.Work {
-		if err := c.engine.Start(ctx); err != nil {
+		if err := engine.Start(ctx); err != nil {
 			return ended(ctx, err)
 		}
-		defer func() { err = errors.Join(err, c.engine.Stop(context.WithoutCancel(ctx))) }()
+		defer func() { err = errors.Join(err, engine.Stop(context.WithoutCancel(ctx))) }()
 	}
 	published := make(chan error, 1)
 	go func() { published <- c.publish(ctx) }()
@@ -125,6 +133,23 @@ func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
 			return <-published
 		}
 	}
+}
+
+func (c *child) engineFor(reg *durable.Registry, capture string) (*loam.Engine, error) {
+	mode := loam.Direct
+	if capture == captureOutbox {
+		mode = loam.Outbox
+	}
+	return loam.New(loam.Config{
+		DB: c.db, Registry: reg, Capture: mode,
+		Logger: slog.New(logWatcher{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), c.diary}),
+		Now:    func() time.Time { return time.Now().Add(c.Shift) },
+		Lease:  lease, TakeoverMargin: margin, RenewEvery: renewEvery, LostClaimsEvery: lostEvery, SweepEvery: sweepEvery,
+		MaxClockSkew: margin, CrashLimit: 1000, Concurrency: 32, HandlerTimeout: time.Minute,
+		StuckAfter: time.Minute, // no handler is; a process that was suspended could think so
+		// Short: the parent's patience with a process that is to end is longer.
+		DrainTimeout: 2 * time.Second, StopTimeout: 10 * time.Second,
+	})
 }
 
 // ended is what ended a start: nothing, if it is only the end of ctx.

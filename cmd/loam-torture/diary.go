@@ -20,15 +20,15 @@ import (
 //	r TIME DELIVERY               an outcome was refused, for the claim was lost
 //	a TIME DELIVERY               an outcome was given up at shutdown
 //	g TIME DELIVERY               an outcome found its row no longer pending
-//	t TIME EVENT                  an event is about to be published
+//	t TIME EVENT CAPTURE          an event is about to be published
 //	f TIME EVENT ERROR            publishing it returned an error
-//	k TIME EVENT                  it is committed
+//	k TIME EVENT CAPTURE          it is committed
 //	u TIME EVENT                  its transaction was rolled back, on purpose
 //	v TIME TEXT                   something that must not happen
 //
 // Of the parent (P is a child's number):
 //
-//	start TIME P ROLE SHIFT PID
+//	start TIME P ROLE PUBLISH SHIFT PID
 //	kill TIME P AFTER             killed between TIME and AFTER
 //	stop TIME P AFTER             suspended from TIME to AFTER
 //	lease TIME P TENANT EVENT KEY LEASE_UNTIL STARTED_AT   the claims while P was suspended, read at TIME

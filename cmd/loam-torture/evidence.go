@@ -49,6 +49,8 @@ type told struct {
 	committed int64
 	undone    bool
 	failures  int
+	tried     bool // to publish it through event_queue
+	queued    bool // and that was committed
 }
 
 // refusal names an outcome that was not written.

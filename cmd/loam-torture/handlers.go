@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"runtime"
@@ -20,46 +21,59 @@ var errScripted = errors.New("as the script says")
 func (c *child) register(reg *durable.Registry) {
 	var runs atomic.Int64
 	for _, s := range subscribers {
-		reg.RegisterFunc(s.key, s.pattern, func(ctx context.Context, e events.Event) (err error) {
-			run := runs.Add(1)
-			c.diary.add("s", run, e.TenantID, e.ID, s.key)
-			stop := context.AfterFunc(ctx, func() { c.diary.add("c", run, causeWord(context.Cause(ctx))) })
-			result := string(exits)
-			defer func() { // also of a panic and of Goexit
-				stop()
-				c.diary.add("e", run, result)
-			}()
-			do := c.work(ctx, s, e)
-			result = string(do)
-			switch do {
-			case fails:
-				return errScripted
-			case panics:
-				panic(errScripted)
-			case exits:
-				runtime.Goexit()
-			case retries:
-				return durable.RetryAfter(100*time.Millisecond, errScripted)
-			case snoozes:
-				return durable.Snooze(time.Second)
-			case parks:
-				return durable.Park(errScripted)
-			case cutShort:
-				return ctx.Err()
-			case succeeds:
-			}
-			return nil
-		}, s.options()...)
+		opts := s.options(c.db.Dialect())
+		if s.transactional {
+			reg.RegisterTx(s.key, s.pattern, func(ctx context.Context, tx *sql.Tx, e events.Event) error {
+				return c.handle(ctx, s, e, runs.Add(1), tx)
+			}, opts...)
+			continue
+		}
+		reg.RegisterFunc(s.key, s.pattern, func(ctx context.Context, e events.Event) error {
+			return c.handle(ctx, s, e, runs.Add(1), nil)
+		}, opts...)
 	}
+}
+
+// handle is a run. tx is the transaction of one that has one.
+func (c *child) handle(ctx context.Context, s subscriber, e events.Event, run int64, tx *sql.Tx) error {
+	c.diary.add("s", run, e.TenantID, e.ID, s.key)
+	stop := context.AfterFunc(ctx, func() { c.diary.add("c", run, causeWord(context.Cause(ctx))) })
+	result := string(exits)
+	defer func() { // also of a panic and of Goexit
+		stop()
+		c.diary.add("e", run, result)
+	}()
+	do, err := c.work(ctx, s, e, tx)
+	result = string(do)
+	switch do {
+	case fails:
+		return errScripted
+	case panics:
+		panic(errScripted)
+	case exits:
+		runtime.Goexit()
+	case retries:
+		return durable.RetryAfter(100*time.Millisecond, errScripted)
+	case snoozes:
+		return durable.Snooze(time.Second)
+	case parks:
+		return durable.Park(errScripted)
+	case undo:
+		return err
+	case cutShort:
+		return ctx.Err()
+	case succeeds:
+	}
+	return nil
 }
 
 // work takes its time and says how the run ends. How many failures there were is in the row, which only a holder of the
 // claim changes: so each run knows where in its script it is, whatever became of the runs before.
-func (c *child) work(ctx context.Context, s subscriber, e events.Event) behaviour {
+func (c *child) work(ctx context.Context, s subscriber, e events.Event, tx *sql.Tx) (behaviour, error) {
 	id, err := uuid.Parse(e.ID)
 	if err != nil {
 		c.diary.add("v", "an event with the id", e.ID)
-		return cutShort
+		return cutShort, nil
 	}
 	if p := plan(id); p.tenant != e.TenantID || p.name != e.Name || e.Payload["order"] == nil {
 		c.diary.add("v", "event", e.ID, "reached a handler as another:", e.TenantID, e.Name)
@@ -67,27 +81,56 @@ func (c *child) work(ctx context.Context, s subscriber, e events.Event) behaviou
 	if s.stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
-	var attempts, runs, unfinished int
-	err = c.db.Read().QueryRowContext(ctx, `SELECT attempts, runs, unfinished FROM event_deliveries
-		WHERE tenant_id = $1 AND event_id = $2 AND subscriber_key = $3`, e.TenantID, e.ID, s.key).Scan(&attempts, &runs, &unfinished)
-	if err != nil {
-		if ctx.Err() == nil {
-			return snoozes // spends nothing
-		}
-		return cutShort
+	var before past
+	if tx != nil {
+		err = post(ctx, tx, e.TenantID, id)
 	}
-	took := s.duration(rand.Uint64()) //nolint:gosec // nothing secret about it
-	if unfinished == 2 {              // more than that are run one at a time
+	if err == nil {
+		before, err = c.past(ctx, s, e, tx)
+	}
+	if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return cutShort, nil
+		case tx != nil:
+			return undo, err // spends nothing
+		}
+		return snoozes, nil // likewise
+	}
+	took := s.duration(rand.Uint64())               //nolint:gosec // nothing secret about it
+	if before.unfinished == 2 && !s.transactional { // more than that are run one at a time
 		took += afterTakeover(rand.Uint64()) //nolint:gosec // likewise
 	}
 	timer := time.NewTimer(took)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return scriptOf(id, s.key).next(attempts, runs)
+		return scriptOf(id, s.key).next(before.attempts-before.timeouts, before.runs), nil
 	case <-ctx.Done():
-		return cutShort
+		return cutShort, nil
 	}
+}
+
+// past is what has become of the runs before, as the row says.
+type past struct {
+	attempts, runs, unfinished int
+	timeouts                   int // of the attempts
+}
+
+func (c *child) past(ctx context.Context, s subscriber, e events.Event, tx *sql.Tx) (p past, err error) {
+	const query = `SELECT attempts, runs, unfinished, errors FROM event_deliveries
+		WHERE tenant_id = $1 AND event_id = $2 AND subscriber_key = $3`
+	var row *sql.Row
+	if tx != nil {
+		row = tx.QueryRowContext(ctx, query, e.TenantID, e.ID, s.key)
+	} else {
+		row = c.db.Read().QueryRowContext(ctx, query, e.TenantID, e.ID, s.key)
+	}
+	var history string
+	if err = row.Scan(&p.attempts, &p.runs, &p.unfinished, &history); err == nil {
+		_, p.timeouts, err = failures(history)
+	}
+	return p, err
 }
 
 func causeWord(cause error) string {

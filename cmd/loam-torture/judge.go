@@ -3,11 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -21,6 +21,7 @@ type row struct {
 	attempts   int
 	unfinished int
 	history    int // failed runs in it
+	timeouts   int // those that missed their deadline
 	lastError  string
 }
 
@@ -28,8 +29,11 @@ type row struct {
 type state struct {
 	rows   func(yield func(row) error) error
 	orders map[uuid.UUID]string // of the application's table: the tenant
-	claims int                  // in progress
-	done   int                  // in the ledger
+	queue  map[uuid.UUID]entry  // event_queue
+	books  books
+	latest time.Time // when a delivery was captured
+	claims int       // in progress
+	done   int       // in the ledger
 }
 
 // judge compares what is in the database with what the processes say, and looks for what they left behind.
@@ -57,7 +61,17 @@ func (a *arena) judge(ctx context.Context, ev *evidence, v *verdict) error {
 func (a *arena) readState(ctx context.Context) (*state, error) {
 	st := &state{orders: map[uuid.UUID]string{}}
 	db := a.db.Read()
-	err := errors.Join(
+	var err error
+	if st.queue, err = a.readQueue(ctx); err != nil {
+		return nil, err
+	}
+	if st.books, err = a.readBooks(ctx); err != nil {
+		return nil, err
+	}
+	if st.latest, err = a.readLatest(ctx); err != nil {
+		return nil, err
+	}
+	err = errors.Join(
 		db.QueryRowContext(ctx, `SELECT count(*) FROM processed_events WHERE status = 'in_progress'`).Scan(&st.claims),
 		db.QueryRowContext(ctx, `SELECT count(*) FROM processed_events WHERE status = 'done'`).Scan(&st.done))
 	if err != nil {
@@ -94,11 +108,9 @@ func (a *arena) eachRow(ctx context.Context, yield func(row) error) error {
 			return err
 		}
 		r.w.tenant, r.w.key = intern(r.w.tenant), intern(r.w.key)
-		var failures []json.RawMessage
-		if err := json.Unmarshal([]byte(history), &failures); err != nil {
+		if r.history, r.timeouts, err = failures(history); err != nil {
 			return err
 		}
-		r.history = len(failures)
 		if err := yield(r); err != nil {
 			return err
 		}
@@ -109,11 +121,14 @@ func (a *arena) eachRow(ctx context.Context, yield func(row) error) error {
 // judgeState compares the rows with the publishers' and the handlers' diaries.
 func (ev *evidence) judgeState(st *state, v *verdict) error {
 	have := map[uuid.UUID]uint{} // a bit for each subscriber
-	delivered := 0
+	delivered, posted := 0, map[uuid.UUID]bool{}
 	err := st.rows(func(r row) error {
 		v.rows++
 		if r.status == "delivered" {
 			delivered++
+			if keepsBooks(r.w.key) {
+				posted[r.w.event] = true
+			}
 		}
 		ev.judgeRow(r, have, v)
 		return nil
@@ -135,6 +150,8 @@ func (ev *evidence) judgeState(st *state, v *verdict) error {
 	if st.done != delivered {
 		v.wrong("the ledger says that %d are done, and %d rows are delivered", st.done, delivered)
 	}
+	ev.judgeQueue(st, v)
+	st.books.judge(posted, v)
 	for _, n := range ev.refused {
 		v.refused += n
 	}
@@ -165,6 +182,9 @@ func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint, v *verdict) {
 	}
 	have[r.w.event] |= bit
 	status, attempts := scriptOf(r.w.event, r.w.key).final()
+	if keepsBooks(r.w.key) {
+		attempts += r.timeouts
+	}
 	if r.status != status || r.attempts != attempts {
 		v.wrong("%v (%s) is %s after %d failures, and should be %s after %d (%s)", r.w, r.id, r.status, r.attempts, status, attempts, r.lastError)
 	}
@@ -186,7 +206,7 @@ func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint, v *verdict) {
 			succeeded++
 		case fails, panics, exits, retries, parks:
 			failed++
-		case snoozes, cutShort: // spend nothing
+		case snoozes, undo, cutShort: // spend nothing
 		}
 	}
 	switch {
@@ -195,7 +215,7 @@ func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint, v *verdict) {
 	case r.status == "delivered" && succeeded == 0:
 		v.lost++
 		v.wrong("%v (%s) is delivered, and no run of it has succeeded", r.w, r.id)
-	case failed < r.attempts:
+	case failed < r.attempts-r.timeouts:
 		v.wrong("%v (%s): %d failures were counted, and %d runs have failed", r.w, r.id, r.attempts, failed)
 	}
 }
@@ -209,6 +229,7 @@ func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint, st *state, v *ve
 			want |= 1 << i
 		}
 	}
+	_, queued := st.queue[id]
 	if have == want {
 		v.events++
 	}
@@ -217,11 +238,11 @@ func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint, st *state, v *ve
 		if have != 0 {
 			v.wrong("event %s was rolled back, and has deliveries", id)
 		}
-	case have != want && (t.committed != 0 || have != 0):
+	case have != want && (t.committed != 0 || have != 0 || queued):
 		for i := range subscribers {
 			if missing := want &^ have; missing&(1<<i) != 0 {
 				v.lost++
-				v.wrong("event %s (committed: %v) has no delivery for %s", id, t.committed != 0, subscribers[i].key)
+				v.wrong("event %s (committed: %v, in event_queue: %v) has no delivery for %s", id, t.committed != 0, queued, subscribers[i].key)
 			}
 		}
 	}

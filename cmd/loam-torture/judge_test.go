@@ -42,26 +42,54 @@ func eventOf(t *testing.T, k kind, name string, scripts map[string]script) uuid.
 
 func newStory(t *testing.T, k kind, mail script) *story {
 	t.Helper()
-	id := eventOf(t, k, "shop.order.placed", map[string]script{"mail.receipt": mail, "stock.move": {by: succeeds}, "report.build": {by: succeeds}})
+	return storyOf(t, k, "shop.order.placed", map[string]script{"mail.receipt": mail, "stock.move": ok, "report.build": ok})
+}
+
+// storyOf is the story of an event of this name, with the scripts of its subscribers.
+func storyOf(t *testing.T, k kind, name string, scripts map[string]script) *story {
+	t.Helper()
+	id := eventOf(t, k, name, scripts)
 	s := &story{ev: newEvidence(), id: id}
 	s.ev.lives[1], s.ev.lives[2] = &life{work: true, began: at(0.5), ended: at(90)}, &life{work: true, began: at(0.5), ended: at(90)}
 	s.ev.events[id] = told{committed: at(1), undone: k == undone}
-	s.state.orders = map[uuid.UUID]string{}
+	s.state.orders, s.state.queue = map[uuid.UUID]string{}, map[uuid.UUID]entry{}
+	s.state.books = books{balances: map[string]int64{}, booked: map[uuid.UUID]int{}}
 	if k == inTx {
 		s.state.orders[id] = plan(id).tenant
 	}
-	for _, key := range []string{"mail.receipt", "stock.move", "report.build"} {
+	for _, sub := range subscribers {
+		key := sub.key
+		if _, wanted := scripts[key]; !wanted {
+			continue
+		}
 		status, attempts := scriptOf(id, key).final()
-		s.rows = append(s.rows, row{id: "row of " + key, w: s.w(key), name: "shop.order.placed", status: status, attempts: attempts, history: attempts})
+		s.rows = append(s.rows, row{id: "row of " + key, w: s.w(key), name: name, status: status, attempts: attempts, history: attempts})
 		for n := range attempts {
 			s.ran(key, 1, 2+float64(n), 2.1+float64(n), string(scriptOf(id, key).by))
 		}
 		if status == "delivered" {
 			s.ran(key, 1, 10, 11, "ok")
 			s.state.done++
+			if sub.transactional {
+				s.state.books.booked[id], s.state.books.balances[plan(id).tenant] = 1, amount(id)
+			}
 		}
 	}
 	return s
+}
+
+// queued has the event published through event_queue.
+func (s *story) queued() {
+	p := plan(s.id)
+	s.state.queue[s.id] = entry{id: 7, tenant: p.tenant, name: p.name, status: "done"}
+	s.ev.events[s.id] = told{committed: at(1), tried: true, queued: true}
+}
+
+// enqueued changes the event's row in event_queue.
+func (s *story) enqueued(change func(e *entry)) {
+	e := s.state.queue[s.id]
+	change(&e)
+	s.state.queue[s.id] = e
 }
 
 func (s *story) w(key string) what { return what{s.id, plan(s.id).tenant, key} }
@@ -113,9 +141,15 @@ func TestStoriesInOrder(t *testing.T) {
 	t.Parallel()
 	for _, k := range []kind{direct, inTx, twice} {
 		for _, mail := range []script{ok, {by: fails, failures: 2}, {by: fails, failures: maxAttempts}, {by: parks, failures: 1}, {by: snoozes}} {
-			v := newStory(t, k, mail).judge(t)
-			if !v.good() || v.events != 1 || v.rows != 3 || v.repeats != 0 {
-				t.Errorf("%s, %v: %+v", k, mail, v)
+			for _, outbox := range []bool{false, true} {
+				s := newStory(t, k, mail)
+				if outbox {
+					s.queued()
+				}
+				v := s.judge(t)
+				if !v.good() || v.events != 1 || v.rows != 3 || v.repeats != 0 || (v.queued == 1) != outbox {
+					t.Errorf("%s, %v: %+v", k, mail, v)
+				}
 			}
 		}
 	}
@@ -146,7 +180,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"half of an event that was not confirmed": {spoil: func(s *story) {
 			s.ev.events[s.id] = told{}
 			s.rows, s.state.done = s.rows[1:], 2
-		}, want: "(committed: false) has no delivery for mail.receipt", lost: 1},
+		}, want: "(committed: false, in event_queue: false) has no delivery for mail.receipt", lost: 1},
 		"an event that nobody published": {spoil: func(s *story) { delete(s.ev.events, s.id) }, want: "nobody published the event"},
 		"another's subscriber":           {spoil: func(s *story) { s.rows[0].w.key, s.rows[0].name = "legacy.sync", "shop.order.placed" }, want: "should not be", lost: 1},
 		"another tenant":                 {spoil: func(s *story) { s.rows[0].w.tenant = "nobody" }, want: "should not be", lost: 1},
@@ -185,6 +219,43 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			mail: script{by: fails, failures: 2}, spoil: func(s *story) { s.ev.runs[s.w("mail.receipt")][0].result = "cut" },
 			want: "2 failures were counted, and 1 runs have failed",
 		},
+		"a deadline missed that is none": {spoil: func(s *story) {
+			s.rows[0].attempts, s.rows[0].history, s.rows[0].timeouts = 1, 1, 1
+		}, want: "is delivered after 1 failures, and should be delivered after 0"},
+		"a clock that is far off, and relays": {spoil: func(s *story) { s.state.latest = time.Now().Add(farShift) }, want: "whose clock is far off"},
+		"queued by nobody": {spoil: func(s *story) {
+			s.queued()
+			s.ev.events[s.id] = told{committed: at(1)}
+		}, want: "in event_queue (7), and nobody published it through that"},
+		"rolled back and queued": {kind: undone, spoil: func(s *story) {
+			s.rows, s.state.done = nil, 0
+			s.queued()
+		}, want: "was rolled back, and is in event_queue"},
+		"queued and gone": {spoil: func(s *story) {
+			s.queued()
+			clear(s.state.queue)
+		}, want: "was committed to event_queue, and is not in it"},
+		"queued as another": {spoil: func(s *story) {
+			s.queued()
+			s.enqueued(func(e *entry) { e.tenant = "nobody" })
+		}, want: "is shop.order.placed of nobody, and should be"},
+		"not relayed": {spoil: func(s *story) {
+			s.queued()
+			s.enqueued(func(e *entry) { e.status = "processing" })
+		}, want: "in event_queue (7) is processing after 0 attempts", lost: 1},
+		"dead_lettered": {spoil: func(s *story) {
+			s.queued()
+			s.enqueued(func(e *entry) { e.status, e.lastError = "dead_lettered", "for a reason" })
+		}, want: "in event_queue (7) is dead_lettered after 0 attempts (for a reason)", lost: 1},
+		"an attempt spent on a relay that was killed": {spoil: func(s *story) {
+			s.queued()
+			s.enqueued(func(e *entry) { e.attempts = 1 })
+		}, want: "is done, and 1 attempts of it have failed"},
+		"done, not confirmed, and without deliveries": {spoil: func(s *story) {
+			s.queued()
+			s.ev.events[s.id] = told{tried: true}
+			s.rows, s.state.done = nil, 0
+		}, want: "(committed: false, in event_queue: true) has no delivery for stock.move", lost: 3},
 		"dead for no reason":             {spoil: func(s *story) { s.rows[0].status, s.state.done = "dead", 2 }, want: "is dead after 0 failures"},
 		"dead too early":                 {mail: script{by: fails, failures: maxAttempts}, spoil: func(s *story) { s.rows[0].attempts, s.rows[0].history = 4, 4 }, want: "is dead after 4 failures"},
 		"not dead":                       {mail: script{by: parks, failures: 1}, spoil: func(s *story) { s.rows[0].status, s.state.done = "delivered", 3 }, want: "and should be dead", lost: 1},
@@ -231,6 +302,11 @@ func TestWhatIsExcused(t *testing.T) {
 	for name, change := range map[string]func(s *story){
 		"not confirmed, and there":     func(s *story) { s.ev.events[s.id] = told{} },
 		"not confirmed, and not there": func(s *story) { s.ev.events[s.id], s.rows, s.state.done = told{}, nil, 0 },
+		"queued, not confirmed, and there": func(s *story) {
+			s.queued()
+			s.ev.events[s.id] = told{tried: true}
+		},
+		"tried through event_queue, and not there": func(s *story) { s.ev.events[s.id], s.rows, s.state.done = told{tried: true}, nil, 0 },
 		"a process that found no database at its start": func(s *story) {
 			s.ev.lives[2].code = exitNotUp
 		},
@@ -306,9 +382,9 @@ func TestDiaries(t *testing.T) {
 	child.addAt("c", 16, 2, "shutdown")
 	child.addAt("r", 17, "d")
 	child.addAt("a", 17, "d")
-	child.addAt("t", 18, id)
+	child.addAt("t", 18, id, captureOutbox)
 	child.addAt("f", 19, id, "full")
-	child.addAt("k", 20, id)
+	child.addAt("k", 20, id, captureOutbox)
 	child.addAt("k", 21, id)
 	child.addAt("t", 22, other)
 	child.addAt("v", 23, "it\nis bad")
@@ -334,7 +410,7 @@ func TestDiaries(t *testing.T) {
 	if !slices.Equal(ev.runs[w], runs) {
 		t.Errorf("runs: %+v", ev.runs)
 	}
-	if ev.events[id] != (told{committed: 20, failures: 1}) || ev.refused[refusal{1, "d"}] != 1 || ev.givenUp != 1 || ev.errors["full"] != 1 {
+	if ev.events[id] != (told{committed: 20, failures: 1, tried: true, queued: true}) || ev.refused[refusal{1, "d"}] != 1 || ev.givenUp != 1 || ev.errors["full"] != 1 {
 		t.Errorf("events %v, refused %v, given up %d, errors %v", ev.events, ev.refused, ev.givenUp, ev.errors)
 	}
 	if !slices.Equal(ev.violation, []string{"process 1: it | is bad"}) {

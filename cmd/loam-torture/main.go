@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ func main() {
 type options struct {
 	length   time.Duration
 	database string
+	capture  string
 	rate     int
 	dir      string
 	judge    string
@@ -41,6 +43,15 @@ type options struct {
 	keep     bool
 	verbose  bool
 }
+
+// How events are captured (loam.Capture).
+const (
+	captureDirect = "direct"
+	captureOutbox = "outbox"
+	captureBoth   = "both"
+)
+
+var captures = []string{captureDirect, captureOutbox, captureBoth}
 
 // shortest is the shortest run that makes sense: the processes must come up and be attacked.
 const shortest = 3 * time.Second
@@ -54,6 +65,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.SetOutput(stderr)
 	fs.DurationVar(&o.length, "for", 30*time.Second, "how long to attack; what follows takes up to two minutes more")
 	fs.StringVar(&o.database, "database", "sqlite", "the `kind` of database: "+strings.Join(backendNames(), ", "))
+	fs.StringVar(&o.capture, "capture", captureBoth, "how events are captured, the `mode`: "+strings.Join(captures, ", ")+
+		" (by turns, so that processes of either kind work side by side)")
 	fs.IntVar(&o.rate, "rate", 60, "how many `events` a second to publish, while the workers keep up")
 	fs.StringVar(&o.dir, "dir", "", "where to put the database and the files, in a new `directory` (default: the system's temporary one)")
 	fs.Uint64Var(&o.seed, "seed", 0, "the `number` that the attacks are drawn with (default: a new one)")
@@ -75,6 +88,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if backends[o.database] == nil {
 		errs = append(errs, fmt.Errorf("-database: %q is not known, it must be one of: %s", o.database, strings.Join(backendNames(), ", ")))
+	}
+	if !slices.Contains(captures, o.capture) {
+		errs = append(errs, fmt.Errorf("-capture: %q is not known, it must be one of: %s", o.capture, strings.Join(captures, ", ")))
 	}
 	if o.dir != "" {
 		if info, err := os.Stat(o.dir); err != nil {

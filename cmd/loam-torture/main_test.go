@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -34,8 +35,8 @@ func build(t *testing.T) string {
 
 // Half a minute of it: nothing is lost, no two runs overlap, and there were attacks.
 //
-// contract: D-06, D-17, D-20, D-23, E-10, L-02, L-03, L-08, S-03
-// scenario: B013, B048, B050, B051, B092
+// contract: D-06, D-17, D-20, D-23, E-10, L-02, L-03, L-08, O-01, O-05, S-03
+// scenario: B013, B048, B050, B051, B092, B098
 func TestTorture(t *testing.T) { //nolint:paralleltest // one after the other: they need the machine, and their time limits are real
 	program := build(t)
 	for _, kind := range []database.Dialect{database.SQLite, database.PostgreSQL} { //nolint:paralleltest // see above
@@ -64,6 +65,10 @@ func tortured(t *testing.T, program, kind, server string, more ...string) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s%s%s", err, stdout.String(), stderr.String(), saved(t, dir))
+	}
+	said := regexp.MustCompile(`events through event_queue: (\d+); in the books: (\d+)\n`).FindStringSubmatch(stdout.String())
+	if said == nil || !testing.Short() && (said[1] == "0" || said[2] == "0") {
+		t.Errorf("%q: none were captured through event_queue, or came to the transactional subscriber", said)
 	}
 	lines := strings.Split(strings.TrimSuffix(stdout.String(), "\n"), "\n")
 	last := lines[len(lines)-1]
@@ -135,6 +140,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"-dir", "/does/not/exist"}, []string{"-dir: stat /does/not/exist"}},
 		{[]string{"-dir", os.Args[0]}, []string{"is not a directory"}},
 		{[]string{"-seed", "-1"}, []string{"-seed"}},
+		{[]string{"-capture", "all"}, []string{`-capture: "all" is not known, it must be one of: direct, outbox, both`}},
 		{[]string{"-rate", "0"}, []string{"-rate: 0 is not between 2 and 1000"}},
 		{[]string{"-shake"}, []string{"-shake"}},
 		{[]string{"-for", "0s", "-database", "", "go"}, []string{"-for: 0s", `-database: ""`, `unknown argument "go"`}},

@@ -8,12 +8,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/openloam/loam"
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/tenant"
 )
 
-// backlogLimit is how many pending deliveries make publishers wait, so that the end can be reached.
+// backlogLimit is how many pending deliveries and events make publishers wait, so that the end can be reached.
 const backlogLimit = 1500
 
 // publish publishes until ctx ends, at about the rate it was given.
@@ -45,7 +46,8 @@ func (c *child) publish(ctx context.Context) error {
 		if time.Since(looked) > time.Second {
 			looked = time.Now()
 			var n int
-			err := c.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&n)
+			err := c.db.Read().QueryRowContext(ctx, `SELECT (SELECT count(*) FROM event_deliveries WHERE status = 'pending')
+				+ (SELECT count(*) FROM event_queue WHERE status = 'pending')`).Scan(&n)
 			full = err == nil && n > backlogLimit
 		}
 		if full {
@@ -65,10 +67,10 @@ var errUndone = errors.New("rolled back on purpose")
 // publishUntilDone publishes an event, again with the same id for as long as there is an error.
 func (c *child) publishUntilDone(ctx context.Context, id uuid.UUID) {
 	p := plan(id)
-	tctx := tenant.With(ctx, p.tenant)
+	tctx, way := tenant.With(ctx, p.tenant), c.ways[0]
 	for ctx.Err() == nil {
-		c.diary.add("t", id)
-		err := c.publishOnce(tctx, id, p)
+		c.diary.add("t", id, way.capture)
+		err := publishOnce(tctx, way.engine, id, p)
 		switch {
 		case err == nil && p.kind == undone:
 			c.diary.add("v", "a transaction that was to be rolled back was committed:", id)
@@ -77,15 +79,14 @@ func (c *child) publishUntilDone(ctx context.Context, id uuid.UUID) {
 			c.diary.add("u", id)
 			return
 		case err == nil:
-			c.diary.add("k", id)
+			c.diary.add("k", id, way.capture)
 			if p.kind != twice {
 				return
 			}
-			p.kind = direct // once more
+			p.kind, way = direct, c.ways[1] // once more, the other way: a relay may be at it
 			continue
-		case errors.Is(err, events.ErrIDReused), errors.Is(err, events.ErrInvalidID), errors.Is(err, events.ErrInvalidName),
-			errors.Is(err, events.ErrInvalidPayload), errors.Is(err, events.ErrInTransaction), errors.Is(err, events.ErrTooDeep):
-			c.diary.add("v", "publishing", id, "was refused:", err)
+		case ctx.Err() == nil && !passing(err):
+			c.diary.add("v", "publishing", id, "failed:", err)
 			return
 		}
 		c.diary.add("f", id, errorWord(err))
@@ -96,15 +97,15 @@ func (c *child) publishUntilDone(ctx context.Context, id uuid.UUID) {
 	}
 }
 
-func (c *child) publishOnce(ctx context.Context, id uuid.UUID, p planned) error {
+func publishOnce(ctx context.Context, engine *loam.Engine, id uuid.UUID, p planned) error {
 	if !p.ownRow() {
-		return c.engine.Publish(ctx, p.name, payload(id), events.WithID(id.String()))
+		return engine.Publish(ctx, p.name, payload(id), events.WithID(id.String()))
 	}
-	return c.engine.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	return engine.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO torture_orders (id, tenant) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`, id.String(), p.tenant); err != nil {
 			return err
 		}
-		if err := c.engine.PublishTx(ctx, tx, p.name, payload(id), events.WithID(id.String())); err != nil {
+		if err := engine.PublishTx(ctx, tx, p.name, payload(id), events.WithID(id.String())); err != nil {
 			return err
 		}
 		if p.kind == undone {
@@ -112,6 +113,12 @@ func (c *child) publishOnce(ctx context.Context, id uuid.UUID, p planned) error 
 		}
 		return nil
 	})
+}
+
+// passing reports whether err is of the attacks: the database could not be written just then.
+func passing(err error) bool {
+	err = database.Explain(err)
+	return database.Unavailable(err) || errors.Is(err, database.ErrConflict)
 }
 
 func errorWord(err error) string {
@@ -122,6 +129,8 @@ func errorWord(err error) string {
 		return "busy"
 	case errors.Is(err, database.ErrWait):
 		return "wait"
+	case errors.Is(err, database.ErrUnreachable):
+		return "unreachable"
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	}

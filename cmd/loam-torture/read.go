@@ -208,11 +208,15 @@ func (r *childReader) published(letter string, at int64, words []string) error {
 		return err
 	}
 	t := r.ev.events[id]
+	outbox := len(words) > 1 && words[1] == captureOutbox
 	switch letter {
+	case "t":
+		t.tried = t.tried || outbox
 	case "f":
 		t.failures++
 		r.ev.errors[words[1]]++
 	case "k":
+		t.queued = t.queued || outbox
 		if t.committed == 0 || at < t.committed {
 			t.committed = at
 		}

@@ -123,7 +123,8 @@ func (ev *evidence) judgeRuns(v *verdict) {
 				latest, by = end, h.process
 			}
 			v.recovered(ev.recovery(runs, i))
-			if ev.mustBeRefused(runs, i, end) {
+			// A transaction is rolled back when the claim is lost, without a word: the books tell.
+			if !keepsBooks(w.key) && ev.mustBeRefused(runs, i, end) {
 				ev.overtaken[w] = append(ev.overtaken[w], h.process)
 				v.overtaken++
 			}

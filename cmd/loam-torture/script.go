@@ -2,11 +2,13 @@ package main
 
 import (
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/events"
 )
@@ -36,7 +38,9 @@ type subscriber struct {
 	slow int
 	// stubborn ignores its context, as a handler should not.
 	stubborn bool
-	queue    string
+	// transactional is registered with RegisterTx, and keeps books.
+	transactional bool
+	queue         string
 }
 
 var subscribers = []subscriber{
@@ -45,6 +49,7 @@ var subscribers = []subscriber{
 	{key: "stock.move", pattern: "shop.", slow: 1},
 	{key: "report.build", pattern: "shop.order.placed", slow: 3, queue: "reports"},
 	{key: "legacy.sync", pattern: "shop.order.paid", slow: 1, stubborn: true},
+	{key: "books.post", pattern: "shop.order.paid", slow: 1, transactional: true},
 }
 
 var names = []string{"shop.order.placed", "shop.order.paid", "shop.stock.counted"}
@@ -54,7 +59,12 @@ func (s *subscriber) matches(name string) bool {
 	return name == s.pattern || strings.HasSuffix(s.pattern, ".") && strings.HasPrefix(name, s.pattern)
 }
 
-func (s *subscriber) options() []durable.Option {
+// keepsBooks reports whether the subscriber with this key is the transactional one.
+func keepsBooks(key string) bool {
+	return slices.ContainsFunc(subscribers, func(s subscriber) bool { return s.key == key && s.transactional })
+}
+
+func (s *subscriber) options(kind database.Dialect) []durable.Option {
 	opts := []durable.Option{
 		durable.WithMaxAttempts(maxAttempts),
 		durable.WithBackoff(50*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond),
@@ -62,8 +72,18 @@ func (s *subscriber) options() []durable.Option {
 	if s.queue != "" {
 		opts = append(opts, durable.WithQueue(s.queue))
 	}
+	if s.transactional {
+		opts = append(opts, durable.WithMaxAttempts(maxAttempts+timeoutLimit))
+		if kind == database.SQLite { // the engine allows no more: nobody may miss a renewal
+			opts = append(opts, durable.WithTimeout(renewEvery))
+		}
+	}
 	return opts
 }
+
+// timeoutLimit is how many attempts the transactional subscriber has for its deadlines, which are short on SQLite: a process
+// that is suspended in a run misses it.
+const timeoutLimit = 10
 
 // draw makes a number below n of the words: the same in every process, so that each knows what an event is about.
 func draw(n uint64, words ...string) uint64 {
@@ -131,6 +151,8 @@ const (
 	retries  behaviour = "retry"
 	snoozes  behaviour = "snooze"
 	parks    behaviour = "park"
+	// undo is the result of a run whose transaction the database did not let be; no script has it.
+	undo behaviour = "undo"
 	// cutShort is the result of a run that gave up because its context ended; no script has it.
 	cutShort behaviour = "cut"
 )
@@ -156,7 +178,7 @@ func scriptOf(id uuid.UUID, key string) script {
 		return script{by: snoozes} // in its first run
 	case n < 97:
 		return script{by: retries, failures: 1}
-	case n < 98:
+	case n < 98 || keepsBooks(key): // which cannot fail until it is dead: its deadlines spend attempts, too
 		return script{by: parks, failures: 1}
 	default:
 		return script{by: fails, failures: maxAttempts}
@@ -208,6 +230,11 @@ func (s *subscriber) duration(n uint64) time.Duration {
 			ms = (n / 1000) % 20
 		}
 		ms *= uint64(s.slow) //nolint:gosec // small
+	}
+	if s.transactional { // on SQLite nobody else writes meanwhile
+		if ms %= 100; n%20 > 0 {
+			ms /= 20
+		}
 	}
 	return time.Duration(ms) * time.Millisecond
 }

@@ -94,7 +94,7 @@ func judgeAgain(ctx context.Context, o options, stdout, stderr io.Writer) (v *ve
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
 
-// prepare makes the database, with the application's tenants and its table.
+// prepare makes the database, with the application's tenants and its tables.
 func (a *arena) prepare(ctx context.Context) (err error) {
 	if a.self, err = os.Executable(); err != nil {
 		return err
@@ -122,13 +122,17 @@ func (a *arena) prepare(ctx context.Context) (err error) {
 	}
 	a.slots = []*slot{
 		{name: "publisher", publish: a.rate / 2},
-		{name: "publishing worker", publish: a.rate / 2, work: true},
+		{name: "publishing worker", publish: a.rate / 2, work: true, outbox: true}, // the other way round
 		{name: "worker 1", work: true},
 		{name: "worker 2", work: true},
 	}
 	return a.db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schema)
-		return err
+		for _, statement := range schema {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return openBooks(ctx, tx)
 	})
 }
 
@@ -172,14 +176,16 @@ func (a *arena) settle(ctx context.Context) error {
 	limit := time.Now().Add(settleLimit)
 	var err error
 	for {
-		var pending, claims int
-		err = errors.Join(a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending),
+		var queued, pending, claims int
+		err = errors.Join(a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_queue WHERE status IN ('pending', 'processing')`).Scan(&queued),
+			a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending),
 			a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM processed_events WHERE status = 'in_progress'`).Scan(&claims))
-		if err != nil || pending+claims == 0 {
+		if err != nil || queued+pending+claims == 0 {
 			break
 		}
 		if time.Now().After(limit) {
-			err = fmt.Errorf("not settled %v after the last attack: %d deliveries are pending, %d claims are held", settleLimit, pending, claims)
+			err = fmt.Errorf("not settled %v after the last attack: %d events are queued, %d deliveries are pending, %d claims are held",
+				settleLimit, queued, pending, claims)
 			break
 		}
 		a.wait(ctx, 200*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 // verdict is what comes out.
 type verdict struct {
 	events, kills, stops int
+	queued, posted       int // events through event_queue, and in the books
 	rows, runs, repeats  int
 	lost, overlaps       int
 	refused              int
@@ -65,7 +66,7 @@ func (v *verdict) print(w io.Writer, attacks map[string]int, took time.Duration)
 	for _, word := range slices.Sorted(maps.Keys(v.errors)) {
 		fmt.Fprintf(w, " %s %d;", word, v.errors[word])
 	}
-	fmt.Fprintf(w, "\noutcomes given up at shutdown: %d\n", v.givenUp)
+	fmt.Fprintf(w, "\noutcomes given up at shutdown: %d; events through event_queue: %d; in the books: %d\n", v.givenUp, v.queued, v.posted)
 	if v.wrongs == 0 {
 		fmt.Fprintln(w, "every invariant held")
 		return

@@ -16,7 +16,7 @@ func (ev *evidence) mustBeRefused(runs []handled, i int, validUntil int64) bool 
 	h := &runs[i]
 	switch behaviour(h.result) {
 	case succeeds, panics, exits, retries, parks:
-	case fails, snoozes, cutShort:
+	case fails, snoozes, undo, cutShort:
 		return false
 	}
 	if over := cmp.Or(ev.lives[h.process].killed, ev.lives[h.process].ended); over != 0 && over < ev.afterWritable(h.end, int64(writing)) {
