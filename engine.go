@@ -136,7 +136,10 @@ func (e *Engine) PublishTx(ctx context.Context, tx *sql.Tx, name string, p event
 
 // capture stores an event for its durable subscribers.
 func (e *Engine) capture(ctx context.Context, ev events.Event) error {
-	if e.cfg.Capture == Direct && !e.cfg.KeepEvents {
+	switch {
+	case e.cfg.Capture == Outbox:
+		return e.queue.Publish(ctx, ev)
+	case !e.cfg.KeepEvents:
 		return e.deliveries.Capture(ctx, ev)
 	}
 	return e.cfg.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error { return e.captureTx(ctx, tx, ev) })

@@ -95,7 +95,7 @@ func TestRelaysAreKilled(t *testing.T) {
 				procs[random.IntN(relayers)].up()
 			}
 			<-time.After(time.Duration(random.IntN(2)*random.IntN(300)) * time.Millisecond) // at once, in half of the rounds
-			which := 1 + random.IntN(1<<relayers-1) // a bit for each
+			which := 1 + random.IntN(1<<relayers-1)                                         // a bit for each
 			if queued(`status = 'pending'`) > 0 {
 				atWork++
 			}

@@ -46,7 +46,12 @@ func (e *Engine) RemoveTenant(ctx context.Context, id string) error {
 // tenantTable is the default directory.
 type tenantTable struct{ db *database.DB }
 
-var _ tenant.Directory = tenantTable{}
+var _ tenant.Table = tenantTable{}
+
+// Condition implements tenant.Table.
+func (tenantTable) Condition(n int) string {
+	return fmt.Sprintf(`EXISTS (SELECT 1 FROM loam_tenants WHERE id = $%d)`, n)
+}
 
 // Exists implements tenant.Directory.
 func (t tenantTable) Exists(ctx context.Context, q tenant.Querier, id string) (bool, error) {

@@ -103,6 +103,19 @@ func (db *DB) MarkTx(ctx context.Context) context.Context { return txmark.With(c
 // after a restart of PostgreSQL those of the pool that were used in the last second are not known to be broken.
 const beginTries = 4
 
+// Alone runs fn with a connection to write on, outside a transaction: each statement commits by itself. It waits as InTx does.
+func (db *DB) Alone(ctx context.Context, fn func(ctx context.Context, conn *sql.Conn) error) error {
+	if txmark.In(ctx, db) {
+		return txmark.ErrInTransaction
+	}
+	conn, release, err := db.acquire(ctx, false)
+	if err != nil {
+		return Explain(err)
+	}
+	defer release()
+	return Explain(fn(ctx, conn))
+}
+
 // begin takes a connection and begins a transaction on it.
 func (db *DB) begin(ctx context.Context, first bool) (*sql.Tx, func(), error) {
 	for try := 1; ; try++ {

@@ -57,12 +57,11 @@ func New(cfg Config) (*Queue, error) {
 	return &Queue{Config: cfg, metrics: m, nudges: nudges{nudged: make(chan struct{}, 1)}}, nil
 }
 
-
 // Enqueue writes e as one row in tx: the event is there if and only if tx commits. An event without a tenant, or of an unknown
 // one, stores nothing and is not an error; it is counted. An event whose id the tenant already has in the queue adds no row;
 // with another name or payload it is events.ErrIDReused. On any error the caller rolls back.
 func (q *Queue) Enqueue(ctx context.Context, tx *sql.Tx, e events.Event) error {
-	stored, err := q.insert(ctx, tx, e, Pending)
+	stored, err := q.store(ctx, tx, e, Pending)
 	if err != nil || !stored {
 		return err
 	}
@@ -75,36 +74,86 @@ func (q *Queue) Enqueue(ctx context.Context, tx *sql.Tx, e events.Event) error {
 	return nil
 }
 
+// publishTries is how often Publish tries when the connection breaks. The event's id makes a repeat harmless.
+const publishTries = 4
+
+// Publish is Enqueue without a transaction of the caller's: it is one statement, which commits by itself.
+func (q *Queue) Publish(ctx context.Context, e events.Event) error {
+	table, isTable := q.Tenants.(tenant.Table)
+	if !isTable || e.TenantID == "" {
+		if known, err := q.known(ctx, q.DB.Own(), e); err != nil || !known {
+			return err
+		}
+	}
+	for try := 1; ; try++ {
+		var stored bool
+		err := q.DB.Alone(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+			if !isTable {
+				stored, err = q.insert(ctx, conn, e, Pending, "true")
+				return err
+			}
+			stored, err = q.insert(ctx, conn, e, Pending, table.Condition(2))
+			if errors.Is(err, errUnstored) {
+				_, err = q.known(ctx, conn, e)
+			}
+			return err
+		})
+		if err == nil && stored {
+			q.tell(ctx)
+		}
+		again := errors.Is(err, database.ErrUnreachable) || errors.Is(err, database.ErrConflict)
+		if !again || try == publishTries || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // Keep writes e as a row that is done: its deliveries are written by the same transaction, and a backfill finds it later.
 func (q *Queue) Keep(ctx context.Context, tx *sql.Tx, e events.Event) error {
-	_, err := q.insert(ctx, tx, e, Done)
+	_, err := q.store(ctx, tx, e, Done)
 	return err
 }
 
-func (q *Queue) insert(ctx context.Context, tx *sql.Tx, e events.Event, status Status) (bool, error) {
+func (q *Queue) store(ctx context.Context, tx *sql.Tx, e events.Event, status Status) (bool, error) {
+	known, err := q.known(ctx, tx, e)
+	if err != nil || !known {
+		return false, err
+	}
+	return q.insert(ctx, tx, e, status, "true")
+}
+
+// known reports whether e has a tenant that exists, and counts it if not.
+func (q *Queue) known(ctx context.Context, in tenant.Querier, e events.Event) (bool, error) {
 	if e.TenantID == "" {
 		q.metrics.skip(ctx, skipNoTenant)
 		q.Logger.DebugContext(ctx, "event not enqueued: no tenant in the context", slog.String("event", e.Name))
 		return false, nil
 	}
-	exists, err := q.Tenants.Exists(ctx, tx, e.TenantID)
+	exists, err := q.Tenants.Exists(ctx, in, e.TenantID)
 	if err != nil {
-		return false, fmt.Errorf("enqueue %s: ask for tenant %q: %w", e.Name, e.TenantID, err)
+		return false, fmt.Errorf("enqueue %s: ask for tenant %q: %w", e.Name, e.TenantID, database.Explain(err))
 	}
 	if !exists {
 		q.metrics.skip(ctx, skipUnknownTenant)
 		if q.unknown.First(e.TenantID) {
 			q.Logger.WarnContext(ctx, "events not enqueued: unknown tenant", slog.String("tenant", e.TenantID), slog.String("event", e.Name))
 		}
-		return false, nil
 	}
+	return exists, nil
+}
+
+// errUnstored is a row that was not stored, although the tenant has none for the event.
+var errUnstored = fmt.Errorf("the row was neither stored nor there: %w", database.ErrConflict)
+
+// insert writes the row where a condition holds, and reports whether it did: it does not if it is there.
+func (q *Queue) insert(ctx context.Context, in tenant.Querier, e events.Event, status Status, where string) (bool, error) {
 	var id int64
-	err = tx.QueryRowContext(ctx, `INSERT INTO event_queue (event_id, tenant_id, event_type, payload, headers, status, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)
+	err := in.QueryRowContext(ctx, `INSERT INTO event_queue (event_id, tenant_id, event_type, payload, headers, status, created_at)
+		SELECT $1, CAST($2 AS TEXT), $3, $4, $5, $6, CAST($7 AS `+q.DB.Dialect().TimeType()+`) WHERE `+where+`
 		ON CONFLICT (coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO NOTHING RETURNING id`,
 		e.ID, e.TenantID, e.Name, string(e.JSON()), e.Headers.JSON(), status, database.At(q.Now())).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, q.same(ctx, tx, e)
+		return false, q.same(ctx, in, e)
 	}
 	if err != nil {
 		return false, fmt.Errorf("enqueue %s: %w", e.Name, err)
@@ -113,13 +162,13 @@ func (q *Queue) insert(ctx context.Context, tx *sql.Tx, e events.Event, status S
 }
 
 // same refuses an id that the tenant has in the queue for another event.
-func (q *Queue) same(ctx context.Context, tx *sql.Tx, e events.Event) error {
+func (q *Queue) same(ctx context.Context, in tenant.Querier, e events.Event) error {
 	var name, payload string
-	err := tx.QueryRowContext(ctx, `SELECT coalesce(event_type, ''), coalesce(payload, '') FROM event_queue
+	err := in.QueryRowContext(ctx, `SELECT coalesce(event_type, ''), coalesce(payload, '') FROM event_queue
 		WHERE coalesce(tenant_id, '') = $1 AND event_id = $2`, e.TenantID, e.ID).Scan(&name, &payload)
 	switch {
-	case errors.Is(err, sql.ErrNoRows): // pruned in between
-		return fmt.Errorf("enqueue %s: %w", e.Name, database.ErrConflict)
+	case errors.Is(err, sql.ErrNoRows): // pruned in between, or the condition did not hold
+		return fmt.Errorf("enqueue %s: %w", e.Name, errUnstored)
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", e.Name, err)
 	case name != e.Name:

@@ -27,13 +27,16 @@ var takeable = []struct{ where, order, limit string }{
 	{`status = 'pending' AND next_attempt_at IS NULL`, `id`, `$1`},
 }
 
+// over is the latest claim that is over.
+func over(now time.Time) database.Time { return database.At(now.Add(-Lease)) }
+
 // unstamped are rows that a program which is not ours is at: when it claimed them, they do not say.
 const unstamped = `status = 'processing' AND claimed_at IS NULL`
 
 // take returns at most limit rows that wait for a relay, locked against others until tx ends. Those of the same kind come in
 // the order of their age. only, if not nil, are the ids to look at.
 func (q *Queue) take(ctx context.Context, tx *sql.Tx, now time.Time, limit int, only []int64) ([]Entry, error) {
-	args := []any{limit, min(limit, again), database.At(now), database.At(now.Add(-Lease))}
+	args := []any{limit, min(limit, again), database.At(now), over(now)}
 	if only != nil {
 		args = append(args, database.Ints(only))
 	}
@@ -68,15 +71,15 @@ func scan(rows *sql.Rows, out []Entry, fields func(*Entry) []any) ([]Entry, erro
 // waiting reports whether there is a row to take. It opens no transaction, but for rows that are unstamped: they count as
 // claimed now, so that they are taken over when that claim is over.
 func (q *Queue) waiting(ctx context.Context) (bool, error) {
-	now := database.At(q.Now())
+	now := q.Now()
 	var any, foreign bool
 	err := q.DB.Own().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM event_queue WHERE `+takeable[2].where+`)
 		OR EXISTS (SELECT 1 FROM event_queue WHERE status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at <= $1)
 		OR EXISTS (SELECT 1 FROM event_queue WHERE status = 'processing' AND claimed_at <= $2),
-		EXISTS (SELECT 1 FROM event_queue WHERE `+unstamped+`)`, now, database.At(q.Now().Add(-Lease))).Scan(&any, &foreign)
+		EXISTS (SELECT 1 FROM event_queue WHERE `+unstamped+`)`, database.At(now), over(now)).Scan(&any, &foreign)
 	if err == nil && foreign {
 		err = q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `UPDATE event_queue SET claimed_at = $1 WHERE `+unstamped, now)
+			_, err := tx.ExecContext(ctx, `UPDATE event_queue SET claimed_at = $1 WHERE `+unstamped, database.At(now))
 			return err
 		})
 	}

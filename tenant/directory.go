@@ -22,3 +22,10 @@ type Directory interface {
 	// page. Fewer than limit means that there are no more.
 	List(ctx context.Context, after string, limit int) ([]string, error)
 }
+
+// Table is a Directory that can be asked within a statement, because its tenants are in the same database.
+type Table interface {
+	Directory
+	// Condition is the SQL condition that parameter n is the id of a tenant that exists.
+	Condition(n int) string
+}

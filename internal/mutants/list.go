@@ -148,8 +148,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "a success overwrites a row that is final", file: "durable/outcome.go",
-		old: "unfinished = 0, duration_ms = $4, updated_at = $3\n\t\tWHERE tenant_id = $1 AND id = $2 AND `+isPending,",
-		new: "unfinished = 0, duration_ms = $4, updated_at = $3\n\t\tWHERE tenant_id = $1 AND id = $2`,",
+		old: "unfinished = 0, duration_ms = $4, updated_at = $3\n\t\tWHERE tenant_id || '' = $1 AND id = $2 AND `+isPending,",
+		new: "unfinished = 0, duration_ms = $4, updated_at = $3\n\t\tWHERE tenant_id || '' = $1 AND id = $2`,",
 		pkg: "./durable", run: "TestOutcomeOfARowThatIsGone",
 	},
 	{
@@ -244,14 +244,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "a claim of a relay is never over", file: "outbox/take.go",
-		old: "`status = 'processing' AND claimed_at <= :time`",
-		new: "`status = 'processing' AND claimed_at <= :time AND id < 0`",
+		old: "`status = 'processing' AND claimed_at <= $4`",
+		new: "`status = 'processing' AND claimed_at <= $4 AND id < 0`",
 		pkg: "./outbox", run: "TestAClaimThatIsOver|TestProcessingWithoutAClaim",
 	},
 	{
 		name: "a claim of a relay is over early", file: "outbox/take.go",
-		old: "return now.Add(-Lease)",
-		new: "return now.Add(-Lease / 2)",
+		old: "return database.At(now.Add(-Lease))",
+		new: "return database.At(now.Add(-Lease / 2))",
 		pkg: "./outbox", run: "TestAClaimThatIsOver",
 	},
 	{
