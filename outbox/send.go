@@ -88,6 +88,7 @@ func name(ctx context.Context, tx *sql.Tx, entries []Entry) error {
 // marked is sent again when its claim is over.
 func (q *Queue) markSent(ctx context.Context, results []result, claimed time.Time) error {
 	ctx = context.WithoutCancel(ctx)
+	var before settled // of the try before, which may have been committed
 	for try := 1; ; try++ {
 		var s settled
 		mctx, cancel := context.WithTimeout(ctx, markLimit)
@@ -97,9 +98,13 @@ func (q *Queue) markSent(ctx context.Context, results []result, claimed time.Tim
 		})
 		cancel()
 		if err == nil {
+			if s.lost > 0 && try > 1 && q.Now().Sub(claimed) < Lease { // nobody else can have them yet
+				s = before
+			}
 			q.report(ctx, s)
 			return nil
 		}
+		before = s
 		if try == markTries {
 			return fmt.Errorf("mark %d rows that were sent: %w", len(results), err)
 		}

@@ -55,7 +55,8 @@ func (f *Faults) do(op Op, call func() error) error {
 	return nil
 }
 
-func (f *Faults) wrap(c driver.Connector) driver.Connector { return connector{c, f} }
+// Wrap returns c with the failures. It is for a database that a test opens itself.
+func (f *Faults) Wrap(c driver.Connector) driver.Connector { return connector{c, f} }
 
 type connector struct {
 	driver.Connector

@@ -45,9 +45,9 @@ func PlaceOf(t testing.TB, db *database.DB) Place {
 
 func (p Place) open(ctx context.Context, faults *Faults) (*database.DB, error) {
 	if p.Dialect == database.PostgreSQL {
-		return postgres.OpenConfig(ctx, postgres.Config{URL: p.At, Wait: wait, Wrap: faults.wrap})
+		return postgres.OpenConfig(ctx, postgres.Config{URL: p.At, Wait: wait, Wrap: faults.Wrap})
 	}
-	return sqlite.OpenConfig(ctx, sqlite.Config{Path: p.At, Wait: wait, Wrap: faults.wrap})
+	return sqlite.OpenConfig(ctx, sqlite.Config{Path: p.At, Wait: wait, Wrap: faults.Wrap})
 }
 
 // Connect opens the database at a place, as it is there. The caller closes it.

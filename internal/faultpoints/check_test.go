@@ -76,6 +76,7 @@ func (w *world) check(exact bool) []finding {
 	for _, row := range w.list() {
 		r.row(&row)
 	}
+	r.queue()
 	r.overlaps()
 	r.ledger()
 	r.unchanged()

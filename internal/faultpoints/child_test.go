@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/openloam/loam/internal/dbtest"
@@ -18,6 +19,7 @@ const childEnv = "LOAM_FAULTPOINT"
 type order struct {
 	Dir              string
 	Place            dbtest.Place
+	Script           string
 	Part, Kind, Text string
 	N                int
 	Inside, After    bool // where the point is, and whether the kill comes after the operation
@@ -42,11 +44,12 @@ func runChild(text string) int {
 	t := &childTB{}
 	faulty, faults := dbtest.OpenPlace(t, o.Place)
 	sound, _ := dbtest.OpenPlace(t, o.Place)
-	w := newWorld(t, handles{faulty, faults, sound}, rig.NewClock(), openDiary(t, o.Dir))
-	w.prepare()
+	s := scripts[slices.IndexFunc(scripts, func(s *script) bool { return s.name == o.Script })]
+	w := newWorld(t, s, handles{faulty, faults, sound}, rig.NewClock(), openDiary(t, o.Dir))
+	s.prepare(w)
 	w.hook.arm(point{o.Part, o.Kind, o.Text, o.N, o.Inside, o.InsideAfter}, kills{moment(o.After)})
 	w.hook.start()
-	w.run()
+	s.run(w)
 	fmt.Fprintln(os.Stderr, "the point was not reached")
 	return 1
 }

@@ -29,7 +29,7 @@ func open(t testing.TB, db *database.DB, faults *dbtest.Faults) handles {
 func clean(t testing.TB, db *database.DB) {
 	t.Helper()
 	err := db.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		for _, table := range []string{"event_deliveries", "processed_events", "test_wakeups", "test_orders", "loam_tenants"} {
+		for _, table := range []string{"event_queue", "event_deliveries", "processed_events", "test_wakeups", "test_orders", "loam_tenants"} {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table); err != nil {
 				return err
 			}

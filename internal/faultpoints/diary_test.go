@@ -11,7 +11,7 @@ import (
 
 // entry is something that happened, as it is noted outside the database.
 type entry struct {
-	What   string   `json:"what"` // publish, published, start, end, job, jobdone, cleared, redeliver, redelivered, removed, clock
+	What   string   `json:"what"` // publish, published, start, end, job, jobdone, cleared, redeliver, redelivered, removed, enqueue, enqueued, sent, clock
 	Proc   string   `json:"proc"`
 	Event  string   `json:"event,omitempty"` // an event's id
 	Key    string   `json:"key,omitempty"`   // a subscriber's, or an event's name

@@ -3,8 +3,8 @@
 // process stands still for longer than its lease, until another one has done all there is or is in the middle of it.
 //
 // A script (script_test.go) drives the real state machine through capture, claim, run, outcome, renewal, sweep and
-// redelivery. It is run once without a fault, which lists the points; the list is nowhere written down. A point is named
-// by the part that it is of, which the stack tells by the entry points of packages durable and sweep, by the operation, and by
+// redelivery; two others (outbox_test.go) enqueue events and relay them, to deliveries and to a sink outside the database. Each is run once without a fault, which lists the points; the list is nowhere written down. A point is named
+// by the part that it is of, which the stack tells by the entry points of packages durable, outbox and sweep, by the operation, and by
 // how many equal ones came before it, so that it is the same one in the next run although handlers run concurrently. Then, for
 // every point and every fault, the script runs again over a clean database and the fault happens there once; who called
 // tries again as the engine, River and a publisher do. Afterwards another process works on until all is settled, and the

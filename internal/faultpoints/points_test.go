@@ -9,14 +9,16 @@ import (
 	"github.com/openloam/loam/internal/dbtest"
 )
 
-// The parts that must have points.
-var parts = []string{"capture", "claim", "run", "outcome", "renewal", "sweep", "redeliver"}
-
 // Kinds of points beside those of dbtest.Op.
 const (
 	kindStart  = "start"  // a handler is about to be called
 	kindReturn = "return" // it has returned
+	kindSend   = "send"   // a sink is about to be called
+	kindSent   = "sent"   // it has returned
 )
+
+// noPart is what goes on beside the script, as often as it happens to; nothing depends on it.
+const noPart = "none"
 
 // point is a place where a fault can happen.
 type point struct {
@@ -38,6 +40,8 @@ type hook struct {
 	on     bool
 	counts map[equal]int
 	list   []point
+	claims func() bool    // for a list: whether there are any
+	held   map[point]bool // where there are
 	target point
 	fault  fault
 	fired  bool
@@ -46,7 +50,7 @@ type hook struct {
 	stopped sync.RWMutex // locked while the process stands still
 }
 
-func newHook() *hook { return &hook{counts: map[equal]int{}} }
+func newHook() *hook { return &hook{counts: map[equal]int{}, held: map[point]bool{}} }
 
 // arm makes f happen at p.
 func (h *hook) arm(p point, f fault) { h.target, h.fault = p, f }
@@ -73,13 +77,16 @@ func (h *hook) visit(kind, text string) (p point, hit bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.on {
+	if !h.on || p.part == noPart {
 		return p, false
 	}
 	e := equal{p.part, p.kind, p.text}
 	h.counts[e]++
 	p.n = h.counts[e]
-	h.list = append(h.list, p)
+	if h.claims != nil {
+		h.list = append(h.list, p)
+		h.held[p] = (!p.inside || !p.insideAfter) && (p.part == "claim" || h.claims())
+	}
 	if h.fault != nil && !h.fired && p == h.target {
 		h.fired = true
 		return p, true
@@ -145,6 +152,15 @@ func where(kind, text string) point {
 			tx = true
 		case strings.HasPrefix(name, "durable.(*Deliveries).Capture"), strings.HasPrefix(name, "internal/faultpoints_test.(*world).publish"):
 			p.part = "capture"
+		case strings.HasPrefix(name, "outbox.(*Queue).Enqueue"), strings.HasPrefix(name, "internal/faultpoints_test.(*world).enqueue"),
+			strings.HasPrefix(name, "internal/faultpoints_test.enqueueNext"):
+			p.part = "enqueue"
+		case strings.HasPrefix(name, "outbox.(*Queue).sendNotices"):
+			p.part = noPart
+		case strings.HasPrefix(name, "outbox.(*Queue).Round"):
+			p.part = "relay"
+		case strings.HasPrefix(name, "internal/faultpoints_test.(*world).send"):
+			p.part = "send"
 		case strings.HasPrefix(name, "durable.(*Deliveries).Deliver"):
 			p.part = "claim"
 		case strings.HasPrefix(name, "durable.(*Deliveries).Renew"):

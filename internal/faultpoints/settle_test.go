@@ -16,8 +16,9 @@ func (w *world) settle(repair bool) {
 			w.advance(stallFor)
 			w.repair(w.b)
 		}
+		w.drain()
 		w.b.Work()
-		if !slices.ContainsFunc(w.list(), func(r durable.EventDelivery) bool { return r.Status == durable.Pending }) {
+		if w.drain(); !w.left() { // a handler may have enqueued
 			return
 		}
 		w.advance(2 * time.Hour)
@@ -101,6 +102,11 @@ func (w *world) frozen() []finding {
 		w.held[key] = true
 	}
 	var out []finding
+	if rows := w.sending(); len(rows) > 0 && !w.script.sink {
+		out = append(out, finding{stale, "claimed, with no sink: " + describeEntry(rows[0])})
+	}
+	w.sendAgain()
+	w.claimed = 0 // a is gone, and marks nothing
 	for _, row := range w.list() {
 		if row.Status != durable.Pending && w.held[keyOf(&row)] {
 			out = append(out, finding{stale, "final, and there is a claim on it: " + describe(&row)})

@@ -22,6 +22,9 @@ const (
 	old     = "billing.invoice.old"
 	gone    = "billing.invoice.gone"
 	follows = "billing.invoice.follows"
+	billed  = "shop.order.billed" // these are enqueued
+	also    = "shop.order.also"
+	shipped = "shop.order.shipped"
 )
 
 // Keys that the script or the checks name.
@@ -33,6 +36,7 @@ const (
 	keyDone   = "done"
 	keyOld    = "old"
 	keyGone   = "gone"
+	keyNext   = "next"
 )
 
 type subscriber struct {
@@ -62,6 +66,10 @@ var subscribers = []subscriber{
 	{key: keyOld, pattern: old, handle: succeed, end: durable.Dead},
 	{key: keyGone, pattern: gone, handle: succeed, end: durable.Delivered},
 	{key: keyFollow, pattern: follows, handle: succeed, end: durable.Delivered},
+	{key: "billed", pattern: billed, handle: succeed, end: durable.Delivered},
+	{key: keyNext, pattern: billed, handle: enqueueNext, end: durable.Delivered},
+	{key: "also", pattern: also, handle: succeed, end: durable.Delivered},
+	{key: "shipped", pattern: shipped, handle: succeed, end: durable.Delivered},
 }
 
 func (w *world) handler(proc string, s subscriber) func(context.Context, events.Event) error {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/openloam/loam/database"
-	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
 )
@@ -24,38 +23,49 @@ type task struct {
 // workers run the tasks: more than there are processors, because a call that is tried again waits for a while first.
 const workers = 4
 
-// contract: D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. At every point, every fault: the
+// contract: O-01, O-03, O-04, O-05, O-07, D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. At every point, every fault: the
 // step fails, its answer is lost, or the process stands still for longer than its lease. Nothing is lost, no two runs overlap
 // inside valid leases, and nothing is written by who has lost the right to.
-// scenario: B078
+// scenario: B078, B112
 func TestEveryFaultPoint(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
 		first := open(t, db, faults)
-		points := listed(t, first)
-		var tasks []task
-		for i, p := range points {
-			if i%every != 0 {
-				continue
+		each(t, func(t *testing.T, s *script) {
+			points, held := listed(t, s, first)
+			var tasks []task
+			for i, p := range points {
+				if i%every != 0 {
+					continue
+				}
+				s := stalls{at: moment(p.kind == "commit")}
+				tasks = append(tasks, task{p, fails{}}, task{p, loses{}}, task{p, s})
+				if held[p] { // else nobody has anything to be in the middle of
+					s.midway = true
+					tasks = append(tasks, task{p, s})
+				}
 			}
-			s := stalls{at: moment(p.kind == "commit")}
-			tasks = append(tasks, task{p, fails{}}, task{p, loses{}}, task{p, s})
-			if !p.inside || s.at == after {
-				s.midway = true
-				tasks = append(tasks, task{p, s})
-			}
-		}
-		sum := &summary{points: points}
-		sum.walk(t, workers, tasks, func() func(t *testing.T, k task) []finding {
-			h := first
-			if db == nil {
-				h = openAnother(t, first.faulty)
-			}
-			db = nil
-			return func(t *testing.T, k task) []finding { return befall(t, h, k) }
+			sum := &summary{points: points, parts: s.parts}
+			used := false
+			sum.walk(t, workers, tasks, func() func(t *testing.T, k task) []finding {
+				h := first
+				if used {
+					h = openAnother(t, first.faulty)
+				}
+				used = true
+				return func(t *testing.T, k task) []finding { return befall(t, s, h, k) }
+			})
+			sum.print(t)
 		})
-		sum.print(t)
 	})
+}
+
+// each runs f for every script, one after the other.
+func each(t *testing.T, f func(t *testing.T, s *script)) {
+	t.Helper()
+	for _, s := range scripts {
+		t.Run(s.name, func(t *testing.T) { f(t, s) })
+	}
 }
 
 func openAnother(t *testing.T, like *database.DB) handles {
@@ -64,20 +74,20 @@ func openAnother(t *testing.T, like *database.DB) handles {
 	return open(t, db, faults)
 }
 
-// listed runs the script without a fault and returns its points. What each part is known to have, it must have.
-func listed(t *testing.T, h handles) []point {
+// listed runs the script without a fault and returns the points of its parts, and where claims are held. What each part is
+// known to have, it must have.
+func listed(t *testing.T, s *script, h handles) (points []point, held map[point]bool) {
 	t.Helper()
-	var points []point
 	t.Run("no fault", func(t *testing.T) {
-		w := newWorld(t, h, rig.NewClock(), openDiary(t, t.TempDir()))
-		w.prepare()
+		clean(t, h.sound)
+		w := newWorld(t, s, h, rig.NewClock(), openDiary(t, t.TempDir()))
+		w.hook.claims = func() bool { return len(w.claims()) > 0 }
+		s.prepare(w)
 		w.hook.start()
-		w.run()
-		points = w.hook.list
-		for _, row := range w.list() {
-			if row.Status == durable.Pending {
-				t.Errorf("the script ends and this is pending: %s", describe(&row))
-			}
+		s.run(w)
+		points, held = w.hook.list, w.hook.held
+		if w.left() {
+			t.Errorf("the script ends and something is pending: %v %v", w.list(), w.queue())
 		}
 		for _, e := range w.diary.entries(t) {
 			if e.What == "start" && e.Proc != "a" {
@@ -90,31 +100,31 @@ func listed(t *testing.T, h handles) []point {
 		t.Fatal("no points")
 	}
 	slices.SortStableFunc(points, func(a, b point) int {
-		return cmp.Compare(slices.Index(parts, a.part), slices.Index(parts, b.part))
+		return cmp.Compare(slices.Index(s.parts, a.part), slices.Index(s.parts, b.part))
 	})
 	n := map[string]int{}
 	for _, p := range points {
 		n[p.part]++
 	}
-	for _, part := range parts {
+	for _, part := range s.parts {
 		if n[part] == 0 {
 			t.Errorf("part %s has no point: the walk shows nothing about it", part)
 		}
 	}
-	for part := range n {
-		if !slices.Contains(parts, part) {
-			t.Errorf("part %q is not known", part)
+	for _, p := range points {
+		if !slices.ContainsFunc(scripts, func(s *script) bool { return slices.Contains(s.parts, p.part) }) {
+			t.Errorf("%v is of no part that is known", p)
 		}
 	}
-	return points
+	return slices.DeleteFunc(points, func(p point) bool { return !slices.Contains(s.parts, p.part) }), held
 }
 
 // befall runs the script with a fault, and returns what it has broken.
-func befall(t *testing.T, h handles, k task) []finding {
+func befall(t *testing.T, s *script, h handles, k task) []finding {
 	t.Helper()
 	clean(t, h.sound)
-	w := newWorld(t, h, rig.NewClock(), openDiary(t, t.TempDir()))
-	w.prepare()
+	w := newWorld(t, s, h, rig.NewClock(), openDiary(t, t.TempDir()))
+	s.prepare(w)
 	stall, stalled := k.f.(stalls)
 	if stalled {
 		stall.w = w
@@ -122,7 +132,7 @@ func befall(t *testing.T, h handles, k task) []finding {
 	}
 	w.hook.arm(k.p, k.f)
 	w.hook.start()
-	w.run()
+	s.run(w)
 	if !w.hook.hasFired() {
 		t.Errorf("the point was not reached")
 	}
@@ -143,6 +153,7 @@ func fail(t *testing.T, findings []finding) {
 // summary counts what was walked and what was found.
 type summary struct {
 	points []point
+	parts  []string
 	mu     sync.Mutex
 	walked map[[2]string]int // by kind of point and fault
 	found  map[class]int
@@ -199,7 +210,7 @@ func (s *summary) print(t *testing.T) {
 	var out strings.Builder
 	if len(s.points) > 0 {
 		fmt.Fprintf(&out, "%d points:", len(s.points))
-		for _, part := range parts {
+		for _, part := range s.parts {
 			fmt.Fprintf(&out, " %s %d", part, n[part])
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
+	"github.com/openloam/loam/outbox"
 )
 
 // handles are one database as its processes see it.
@@ -25,11 +26,17 @@ type handles struct {
 // world is one run of the script: a process a that a fault befalls, a process b with the same code that takes over, and
 // their clock.
 type world struct {
-	t     testing.TB
-	clock *rig.Clock
-	a, b  *rig.Rig
-	hook  *hook
-	diary *diary
+	t testing.TB
+
+	script *script
+	clock  *rig.Clock
+	a, b   *rig.Rig
+	hook   *hook
+	diary  *diary
+
+	queueA, queueB *outbox.Queue
+	again          map[string]bool // events that may be sent twice
+	claimed        int             // rows of event_queue that b has taken over from a
 
 	release chan struct{}        // lets the slow handler return
 	started chan context.Context // the slow handler has begun, in a
@@ -46,16 +53,20 @@ type world struct {
 }
 
 // newWorld makes the processes over a database in which rig.New has made the tables.
-func newWorld(t testing.TB, h handles, clock *rig.Clock, d *diary) *world {
+func newWorld(t testing.TB, s *script, h handles, clock *rig.Clock, d *diary) *world {
 	t.Helper()
 	w := &world{
-		t: t, clock: clock, hook: newHook(), diary: d,
+		t: t, script: s, clock: clock, hook: newHook(), diary: d, again: map[string]bool{},
 		release: make(chan struct{}), started: make(chan context.Context, 10),
 	}
 	h.faults.Before(w.hook.before)
 	h.faults.After(w.hook.after)
 	w.a = w.process("a", h.faulty, true)
 	w.b = w.process("b", h.sound, true)
+	w.queueA, w.queueB = w.a.Queue, w.b.Queue
+	if s.sink {
+		w.queueA, w.queueB = w.a.WithSink(sink{w, "a"}), w.b.WithSink(sink{w, "b"})
+	}
 	return w
 }
 
@@ -118,10 +129,18 @@ func (w *world) noted(proc string) durable.Middleware {
 // stallFor is when a claim may be taken over.
 const stallFor = rig.Lease + rig.Margin + time.Millisecond
 
+// long is how long a stands still.
+func (w *world) long() time.Duration {
+	if w.script.sink {
+		return outbox.Lease + time.Millisecond
+	}
+	return stallFor
+}
+
 // takeOver lets b do all there is to do, while a stands still outside its transactions; or, midway, until a handler of b's
 // is running for what a holds, to go on when a has done its job.
 func (w *world) takeOver(midway bool) {
-	w.advance(stallFor)
+	w.advance(w.long() - time.Second)
 	// A transaction that another goroutine of a has open goes on to its commit and stops there. This one comes after it.
 	if w.b.DB.Dialect() == database.SQLite {
 		rig.Exec(w.t, w.b.DB, `DELETE FROM test_orders WHERE id = ''`)
@@ -129,6 +148,9 @@ func (w *world) takeOver(midway bool) {
 		rig.Exec(w.t, w.b.DB, `LOCK TABLE processed_events, event_deliveries IN EXCLUSIVE MODE`)
 	}
 	before := w.claims()
+	w.early()
+	w.sendAgain()
+	w.drain()
 	w.repair(w.b)
 	if midway && len(before) > 0 {
 		w.gate(before)
@@ -138,6 +160,7 @@ func (w *world) takeOver(midway bool) {
 		}
 	} else {
 		w.b.Work()
+		w.drain()
 		w.settled = w.rows()
 	}
 	left := w.claims()
@@ -220,10 +243,11 @@ func (w *world) pass() {
 		for key := range w.claims() {
 			w.held[key] = true // b may take them over later, and rightly
 		}
-		w.advance(stallFor)
+		w.advance(w.long())
 		return
 	}
 	worked := w.inBackground(func() {
+		w.drain()
 		w.repair(w.b)
 		w.b.Work()
 	})

@@ -20,6 +20,7 @@ func (r *row) String() string { return fmt.Sprintf("%s/%s/%s", r.event.tenant, r
 func (w *world) check(want effects) {
 	now := w.snapshot()
 	w.checkRows(now)
+	w.checkQueue(now)
 	w.checkLedger(now)
 	w.checkWakeups(want)
 	w.checkInvariants(now, want.started)
@@ -70,32 +71,40 @@ func (w *world) checkRows(now snapshot) {
 
 // diff says how a row of the database differs from the model's.
 func (r *row) diff(got durable.EventDelivery) string {
-	var out []string
-	compare := func(what string, got, want any) {
-		if got != want {
-			out = append(out, fmt.Sprintf("%s is %v, want %v", what, got, want))
-		}
-	}
-	text := func(t time.Time) string {
-		if t.IsZero() {
-			return "null"
-		}
-		return t.UTC().Format(time.StampMicro)
-	}
-	compare("status", got.Status, r.status)
-	compare("attempts", got.Attempts, r.attempts)
-	compare("runs", got.Runs, r.runs)
-	compare("unfinished", got.Unfinished, r.unfinished)
-	compare("next_attempt_at", text(got.NextAttemptAt.Time), text(r.next))
-	compare("created_at", text(got.CreatedAt.Time), text(r.created))
-	compare("failures kept", len(got.History()), min(r.failures, 20))
+	var out differences
+	out.compare("status", got.Status, r.status)
+	out.compare("attempts", got.Attempts, r.attempts)
+	out.compare("runs", got.Runs, r.runs)
+	out.compare("unfinished", got.Unfinished, r.unfinished)
+	out.compare("next_attempt_at", timeText(got.NextAttemptAt.Time), timeText(r.next))
+	out.compare("created_at", timeText(got.CreatedAt.Time), timeText(r.created))
+	out.compare("failures kept", len(got.History()), min(r.failures, 20))
 	if r.status == durable.Delivered || got.Status == durable.Delivered {
-		compare("delivered_at", text(got.DeliveredAt.Time), text(r.delivered))
+		out.compare("delivered_at", timeText(got.DeliveredAt.Time), timeText(r.delivered))
 	}
-	if !strings.Contains(got.LastError, r.lastError) || r.lastError == "" && got.LastError != "" {
-		out = append(out, fmt.Sprintf("last_error is %q, want %q", got.LastError, r.lastError))
-	}
+	out.compareError(got.LastError, r.lastError)
 	return strings.Join(out, "; ")
+}
+
+type differences []string
+
+func (d *differences) compare(what string, got, want any) {
+	if got != want {
+		*d = append(*d, fmt.Sprintf("%s is %v, want %v", what, got, want))
+	}
+}
+
+func (d *differences) compareError(got, contains string) {
+	if !strings.Contains(got, contains) || contains == "" && got != "" {
+		*d = append(*d, fmt.Sprintf("last_error is %q, want %q", got, contains))
+	}
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return "null"
+	}
+	return t.UTC().Format(time.StampMicro)
 }
 
 // checkLedger: the claims and the done marks are those of the model.
@@ -142,10 +151,12 @@ func (w *world) checkWakeups(want effects) {
 		if alone && len(u.IDs) != 1 || !alone && u.Queue != durable.DefaultQueue {
 			w.t.Fatalf("a wake-up for %d rows in queue %s", len(u.IDs), u.Queue)
 		}
-		for _, id := range u.IDs {
-			gots = append(gots, wakeText(w.byID[id], u.At, alone))
-			if r := w.byID[id]; r == nil || r.event.tenant != u.Tenant {
-				w.t.Fatalf("a wake-up of tenant %s names %v", u.Tenant, r)
+		for _, part := range u.ByTenant() {
+			for _, id := range part.IDs {
+				gots = append(gots, wakeText(w.byID[id], u.At, alone))
+				if r := w.byID[id]; r == nil || r.event.tenant != part.Tenant {
+					w.t.Fatalf("a wake-up of tenant %s names %v", part.Tenant, r)
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package sequences_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,14 +19,17 @@ func TestMain(m *testing.M) {
 	}
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]int{"rapid.checks": n, "rapid.steps": 50} {
-		if given[name] {
-			continue
-		}
-		if err := flag.Set(name, strconv.Itoa(value)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
+	checks := flag.Lookup("rapid.checks")
+	if given["rapid.checks"] {
+		n, _ = strconv.Atoi(checks.Value.String()) // the flag is a number
+	}
+	err := checks.Value.Set(strconv.Itoa((n + stagesEach - 1) / stagesEach))
+	if !given["rapid.steps"] {
+		err = errors.Join(err, flag.Set("rapid.steps", "50"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -11,10 +11,9 @@ import (
 )
 
 // look is what a process makes of a wake-up for these rows before it claims (D-07, D-20, J-03, J-05): a suspect that is not
-// alone is handed on, a row that it runs already is left to that run, and no more are claimed than there are free slots.
+// alone is handed on, and a row that it runs already is left to that run.
 func (m *model) look(p *proc, tenant string, rows []*row, alone bool) *call {
 	c := &call{p: p, tenant: tenant}
-	free := p.freeSlots()
 	for _, r := range rows {
 		switch {
 		case r.event.tenant != tenant, !m.waits(r, m.now.Add(early)):
@@ -26,15 +25,24 @@ func (m *model) look(p *proc, tenant string, rows []*row, alone bool) *call {
 		case r.suspect() && !alone:
 			m.saw["D-20 a suspect beside others"]++
 			c.handOn = append(c.handOn, wakeNow(r))
-		case free == 0:
-			m.saw["J-05 no slot"]++
-			c.handOn = append(c.handOn, wakeNow(r))
 		default:
 			c.ready = append(c.ready, r)
-			free--
 		}
 	}
 	return c
+}
+
+// short reports whether there are fewer free slots than the call needs: then it waits for more, but not for long.
+func (c *call) short() bool { return len(c.ready) > c.p.freeSlots() }
+
+// grant is J-05: no more are claimed than there are free slots.
+func (m *model) grant(c *call) {
+	n := min(len(c.ready), c.p.freeSlots())
+	for _, r := range c.ready[n:] {
+		m.saw["J-05 no slot"]++
+		c.handOn = append(c.handOn, wakeNow(r))
+	}
+	c.ready = c.ready[:n]
 }
 
 // claim is the transaction of a call, which decides with what is then so. A call whose first try was committed and whose

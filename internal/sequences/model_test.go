@@ -105,6 +105,7 @@ type model struct {
 	subs    []*known
 	paused  map[pauseKey]bool
 	rows    []*row // in the order of capture
+	queue   []*queued
 
 	remembered map[ledger.Key]bool // done in the ledger, and without a row
 
@@ -117,9 +118,10 @@ func newModel(saw map[string]int) *model {
 
 // The exact times of the contract.
 const (
-	early      = 10 * time.Second // D-07
-	putBackFor = 30 * time.Second // D-22
-	seenWithin = 15 * time.Minute // D-22
+	early      = 10 * time.Second      // D-07
+	putBackFor = 30 * time.Second      // D-22
+	seenWithin = 15 * time.Minute      // D-22
+	gather     = 20 * time.Millisecond // how long a call waits for slots for all its rows
 )
 
 func millis(t time.Time) time.Time { return t.Truncate(time.Millisecond) }

@@ -25,6 +25,7 @@ type spec struct {
 	tenant, name string
 	payload      int
 	given        int // which id, 0 for a fresh one
+	how          string
 }
 
 var specs = rapid.Custom(func(t *rapid.T) spec {
@@ -33,6 +34,7 @@ var specs = rapid.Custom(func(t *rapid.T) spec {
 		name:    oneOf(paid, paid, placed, refund).Draw(t, "name"),
 		payload: oneOf(1, 1, 1, 2).Draw(t, "payload"),
 		given:   oneOf(0, 0, 0, 1, 2).Draw(t, "given id"),
+		how:     oneOf(captured, captured, captured, enqueued, enqueued).Draw(t, "how"),
 	}
 })
 
@@ -61,21 +63,21 @@ func (w *world) event(p *process, s spec) (context.Context, events.Event, *event
 	return ctx, e, &event{id: e.ID, label: label, tenant: s.tenant, name: s.name, payload: s.payload}
 }
 
-// publish captures one event in a transaction of its own.
+// publish captures or enqueues one event in a transaction of its own.
 func (w *world) publish() {
 	p, s := w.drawProc(), specs.Draw(w.t, "event")
 	ctx, e, me := w.event(p, s)
-	w.captured(p, me, w.drawFault(), func() error { return p.Deliveries.Capture(ctx, e) })
+	w.published(p, me, s.how, w.drawFault(), func() error { return p.putNow(ctx, e, s.how) })
 }
 
-// captured compares a capture with the model's, and returns whether the publisher heard that it succeeded.
-func (w *world) captured(p *process, e *event, f fault, capture func() error) bool {
+// published compares a publish with the model's, and returns whether the publisher heard that it succeeded.
+func (w *world) published(p *process, e *event, how string, f fault, publish func() error) bool {
 	var err error
-	eff := w.under(p, f, func() { err = capture() })
+	eff := w.under(p, f, func() { err = publish() })
 	var done effects
 	if !eff.fired || eff.commits > 0 {
 		var want error
-		done.woken, want = w.capture(p, e)
+		done.woken, want = w.accept(p, e, how)
 		if !eff.fired && !errors.Is(err, want) || !eff.fired && want == nil && err != nil {
 			w.t.Fatalf("publishing %s: %v, want %v", e.label, err, want)
 		}
@@ -90,18 +92,9 @@ func (w *world) captured(p *process, e *event, f fault, capture func() error) bo
 	return err == nil
 }
 
-// capture is the model's, for a publish that was committed.
-func (w *world) capture(p *process, e *event) ([]wake, error) {
-	woken, err := w.m.capture(p.proc, e)
-	for _, k := range woken {
-		w.journal = append(w.journal, journaled{e.tenant, e.id, k.row.key})
-	}
-	return woken, err
-}
-
 var errRollback = errors.New("rolled back by its owner")
 
-// publishTx captures some events in a transaction of the caller's, some of them behind savepoints.
+// publishTx captures or enqueues some events in a transaction of the caller's, some of them behind savepoints.
 func (w *world) publishTx() {
 	type part struct {
 		spec
@@ -114,21 +107,22 @@ func (w *world) publishTx() {
 	commit := oneOf(true, true, false).Draw(w.t, "commit")
 	f := w.drawFault()
 	// The model first: what is behind a savepoint that is rolled back leaves nothing.
-	before := len(w.m.rows)
-	journal := len(w.journal)
+	before := w.mark()
 	var want error
 	var done effects
 	var pubs []func(ctx context.Context, tx *sql.Tx) error
 	for _, s := range parts {
 		_, e, me := w.event(p, s.spec)
-		pubs = append(pubs, func(ctx context.Context, tx *sql.Tx) error { return behind(ctx, tx, s.savepoint, p, e) })
+		pubs = append(pubs, func(ctx context.Context, tx *sql.Tx) error {
+			return behind(ctx, tx, s.savepoint, func() error { return p.put(ctx, tx, e, s.how) })
+		})
 		if want != nil {
 			continue
 		}
-		n, j := len(w.m.rows), len(w.journal)
-		woken, err := w.capture(p, me)
+		before := w.mark()
+		woken, err := w.accept(p, me, s.how)
 		if want = err; s.savepoint == "rolled back" {
-			w.m.rows, w.journal = w.m.rows[:n], w.journal[:j]
+			w.backTo(before)
 			continue
 		}
 		done.woken = append(done.woken, woken...)
@@ -151,7 +145,8 @@ func (w *world) publishTx() {
 		})
 	})
 	if want != nil || eff.fired && eff.commits == 0 {
-		w.m.rows, w.journal, done = w.m.rows[:before], w.journal[:journal], effects{}
+		w.backTo(before)
+		done = effects{}
 	}
 	if !eff.fired && (!errors.Is(err, want) || want == nil && err != nil) || eff.fired && err == nil {
 		w.t.Fatalf("the transaction: %v, want %v", err, want)
@@ -162,8 +157,17 @@ func (w *world) publishTx() {
 	w.check(done)
 }
 
-// behind captures an event behind a savepoint.
-func behind(ctx context.Context, tx *sql.Tx, savepoint string, p *process, e events.Event) error {
+// mark is how much there is of what publishes add, and backTo takes away what came after it.
+type mark struct{ rows, queue, journal int }
+
+func (w *world) mark() mark { return mark{len(w.m.rows), len(w.m.queue), len(w.journal)} }
+
+func (w *world) backTo(m mark) {
+	w.m.rows, w.m.queue, w.journal = w.m.rows[:m.rows], w.m.queue[:m.queue], w.journal[:m.journal]
+}
+
+// behind publishes an event behind a savepoint.
+func behind(ctx context.Context, tx *sql.Tx, savepoint string, put func() error) error {
 	end := []string{}
 	switch savepoint {
 	case "released":
@@ -176,7 +180,7 @@ func behind(ctx context.Context, tx *sql.Tx, savepoint string, p *process, e eve
 			return err
 		}
 	}
-	if err := p.Deliveries.CaptureTx(ctx, tx, e); err != nil {
+	if err := put(); err != nil {
 		return err
 	}
 	for _, q := range end {
@@ -190,7 +194,7 @@ func behind(ctx context.Context, tx *sql.Tx, savepoint string, p *process, e eve
 // publishInRun lets a handler publish: its event's id is derived, so that a run that is repeated does not publish twice (E-15).
 func (w *world) publishInRun() {
 	h := w.drawHeld()
-	s := spec{name: oneOf(placed, placed, placed, paid).Draw(w.t, "name"), payload: oneOf(1, 1, 1, 2).Draw(w.t, "payload")}
+	s := spec{name: oneOf(placed, placed, placed, paid).Draw(w.t, "name"), payload: oneOf(1, 1, 1, 2).Draw(w.t, "payload"), how: oneOf(captured, captured, enqueued).Draw(w.t, "how")}
 	f := w.drawFault()
 	r := h.run
 	what := fmt.Sprintf("(%s:%s %s %d)", r.row.event.label, r.row.key, s.name, s.payload)
@@ -226,7 +230,7 @@ func (w *world) publishInRun() {
 	}
 	if r.cause != nil { // its context has ended: nothing is published on it
 		h.tell(func() (bool, error) {
-			if err = h.p.Deliveries.Capture(h.ctx, e); err != nil {
+			if err = h.p.putNow(h.ctx, e, s.how); err != nil {
 				e.Unpublished()
 			}
 			return false, nil
@@ -237,9 +241,9 @@ func (w *world) publishInRun() {
 		w.check(effects{})
 		return
 	}
-	if w.captured(h.p, me, f, func() error {
+	if w.published(h.p, me, s.how, f, func() error {
 		h.tell(func() (bool, error) {
-			if err = h.p.Deliveries.Capture(h.ctx, e); err != nil {
+			if err = h.p.putNow(h.ctx, e, s.how); err != nil {
 				e.Unpublished()
 			}
 			return false, nil

@@ -1,6 +1,8 @@
 package sequences_test
 
 import (
+	"testing/synctest"
+
 	"pgregory.net/rapid"
 
 	"github.com/openloam/loam/durable"
@@ -13,7 +15,15 @@ func (w *world) work() {
 	p := w.drawFree()
 	u, _ := w.seen.Wakeups.Next(w.m.now)
 	w.table = w.seen.Wakeups.All()
-	w.deliver(p, u.Tenant, u.IDs, u.Queue == durable.SuspectQueue, w.drawFault(stall, stall))
+	f := w.drawFault(stall, stall)
+	for _, part := range u.ByTenant() { // of which some may be done elsewhere, or lost with their process
+		w.deliver(p, part.Tenant, part.IDs, u.Queue == durable.SuspectQueue, f)
+		free := w.free()
+		if len(free) == 0 {
+			return
+		}
+		p, f = free[0], fault{kind: none}
+	}
 }
 
 // poke delivers a row to which no wake-up need be: an extra one, an early one, one of the wrong tenant.
@@ -34,6 +44,12 @@ func (w *world) deliver(p *process, tenant string, ids []string, alone bool, f f
 		}
 	}
 	ctx := p.Ctx(tenant)
+	c := w.m.look(p.proc, tenant, rows, alone)
+	if r := w.retry; c.short() && r != nil && !r.at.After(w.m.mono.Add(gather)) { // that comes first
+		w.pass(r.at.Sub(w.m.mono))
+		c = w.m.look(p.proc, tenant, rows, alone)
+	}
+	short := c.short()
 	e := w.under(p, f, func() {
 		go func() {
 			if alone {
@@ -42,8 +58,12 @@ func (w *world) deliver(p *process, tenant string, ids []string, alone bool, f f
 				p.errs <- p.Deliveries.Deliver(ctx, ids...)
 			}
 		}()
+		if short {
+			synctest.Wait()
+			w.tick(gather)
+		}
 	})
-	c := w.m.look(p.proc, tenant, rows, alone)
+	w.m.grant(c)
 	claim := func() effects {
 		started, woken := w.m.claim(c)
 		return effects{started: started, woken: woken}

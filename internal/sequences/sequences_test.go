@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
 	"github.com/openloam/loam/ledger"
+	"github.com/openloam/loam/outbox"
 )
 
 // met are the rules that 500 sequences come across a dozen times and more. Should one not be met, the sequences have become
@@ -22,36 +24,55 @@ import (
 var met = []string{
 	"A-03 redelivered", "D-07 early", "D-10 dead", "D-11 unknown", "D-14 deadline", "D-14 stuck", "D-20 a suspect beside others",
 	"D-22 put back", "E-10 again", "E-10 another payload", "E-14 too deep", "E-15 the same id in a later run",
-	"J-03 own run", "J-05 no slot", "L-03 outcome refused", "L-03 outcome written before", "L-03 own claim found again",
+	"E-10 enqueued again", "E-10 enqueued with another payload", "E-10 another payload at the relay", "J-03 own run", "J-05 no slot", "L-03 outcome refused", "L-03 outcome written before", "L-03 own claim found again",
 	"L-04 held elsewhere", "L-08 lost claim deleted", "L-08 lost claim woken", "L-08 not renewed in time",
-	"L-08 renewal finds it lost", "L-08 taken over", "T-02 no tenant, or D-04 no match", "T-05 another tenant",
+	"L-08 renewal finds it lost", "L-08 taken over", "O-04 tried again", "O-05 relayed", "T-02 no tenant, or D-04 no match", "T-02 the tenant is gone at the relay", "T-05 another tenant",
 	"T-08 parked by the sweep", "outcome cut", "outcome failure", "outcome lost", "outcome park", "outcome snooze", "outcome success",
 }
 
 // Random sequences of all that can happen end, step for step, as the contract says; and when they are left in peace, everything
 // that was published is delivered or dead.
 // contract: D-04, D-06, D-07, D-08, D-09, D-10, D-11, D-13, D-14, D-15, D-20, D-21, D-22, D-24, D-25
-// contract: E-10, E-14, E-15, J-01, J-02, J-03, J-05, L-01, L-02, L-03, L-04, L-05, L-08, S-02, S-03, T-02, T-04, T-05, T-08, A-03
+// contract: O-01, O-03, O-04, O-05, E-10, E-14, E-15, J-01, J-02, J-03, J-05, L-01, L-02, L-03, L-04, L-05, L-08, S-02, S-03, T-02, T-04, T-05, T-08, A-03
 func TestSequences(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		s := newStage(t, db)
-		rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, s.sequence) })
-		for _, rule := range slices.Sorted(maps.Keys(s.saw)) {
-			t.Logf("%6d × %s", s.saw[rule], rule)
+		var stages [stagesEach]*stage
+		var all sync.WaitGroup
+		for i := range stages {
+			stages[i] = newStage(t, db.Dialect())
+			all.Go(func() {
+				t.Run(strconv.Itoa(i+1), func(t *testing.T) {
+					rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, stages[i].sequence) })
+				})
+			})
 		}
-		if want := wanted(t); s.begun < want && !t.Failed() { // rapid ends in silence when the time is over
-			t.Errorf("only %d of %d sequences: give them more time with -timeout", s.begun, want)
+		all.Wait()
+		begun, saw := 0, map[string]int{}
+		for _, s := range stages {
+			begun += s.begun
+			for rule, n := range s.saw {
+				saw[rule] += n
+			}
+		}
+		for _, rule := range slices.Sorted(maps.Keys(saw)) {
+			t.Logf("%6d × %s", saw[rule], rule)
+		}
+		if want := stagesEach * wanted(t); begun < want && !t.Failed() { // rapid ends in silence when the time is over
+			t.Errorf("only %d of %d sequences: give them more time with -timeout", begun, want)
 		}
 		for _, rule := range met {
-			if s.begun >= 500 && s.saw[rule] == 0 && !t.Failed() {
-				t.Errorf("%d sequences have not met the rule %q", s.begun, rule)
+			if begun >= 500 && saw[rule] == 0 && !t.Failed() {
+				t.Errorf("%d sequences have not met the rule %q", begun, rule)
 			}
 		}
 	})
 }
 
-// wanted is how many sequences were asked for.
+// stagesEach is how many databases of each kind there are, for as many sequences at a time.
+const stagesEach = 4
+
+// wanted is how many sequences each stage was asked for.
 func wanted(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
@@ -88,6 +109,7 @@ func (w *world) settle() {
 		_, err = p.Sweeper.All(w.tb.ctx, "")
 		w.must(err)
 		w.check(effects{woken: w.m.sweep()})
+		w.round(p, fault{kind: none})
 		w.workAll(p)
 		wait, left := w.left()
 		if !left {
@@ -107,9 +129,11 @@ func (w *world) workAll(p *process) {
 			return
 		}
 		w.table = w.seen.Wakeups.All()
-		w.deliver(p, u.Tenant, u.IDs, u.Queue == durable.SuspectQueue, fault{kind: none})
-		for len(p.held) > 0 {
-			w.end1(p.held[0], results[0], fault{kind: none})
+		for _, part := range u.ByTenant() {
+			w.deliver(p, part.Tenant, part.IDs, u.Queue == durable.SuspectQueue, fault{kind: none})
+			for len(p.held) > 0 {
+				w.end1(p.held[0], results[0], fault{kind: none})
+			}
 		}
 	}
 }
@@ -120,6 +144,12 @@ func (w *world) left() (wait time.Duration, left bool) {
 		if r.Status == durable.Pending && !w.m.paused[pauseKey{r.TenantID, r.SubscriberKey}] {
 			left = true
 			wait = max(wait, r.NextAttemptAt.Sub(w.m.now), r.CreatedAt.Sub(w.m.now))
+		}
+	}
+	for _, e := range w.last.queue {
+		if e.Status == outbox.Pending || e.Status == outbox.Processing {
+			left = true
+			wait = max(wait, e.NextAttemptAt.Sub(w.m.now))
 		}
 	}
 	for _, e := range w.last.ledger {

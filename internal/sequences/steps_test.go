@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/openloam/loam/durable"
+	"github.com/openloam/loam/outbox"
 )
 
 // step is something that can happen.
@@ -33,7 +34,7 @@ func (w *world) steps() []step {
 		{"finish", 16, runs, w.finish},
 		{"advance", 7, always, w.advance},
 		{"set the clock", 2, always, w.setClock},
-		{"renew", 4, runs, w.renew},
+		{"renew", 6, runs, w.renew},
 		{"refresh", 3, always, w.refresh},
 		{"sweep", 2, rows, w.sweep},
 		{"look for lost claims", 3, rows, w.lostClaims},
@@ -48,6 +49,9 @@ func (w *world) steps() []step {
 		{"resume", 4, func() bool { return len(w.m.paused) > 0 }, w.resume},
 		{"go on", 3, func() bool { return w.retry != nil && w.retry.stalled != nil }, func() { w.pass(0) }},
 		{"prune", 2, func() bool { return len(w.rows(durable.Delivered)) > 0 }, w.prune},
+		{"relay", 8, always, w.relay},
+		{"requeue", 2, func() bool { return len(w.m.queue) > 0 }, w.requeue},
+		{"prune the queue", 1, func() bool { return len(w.queuedIn(outbox.Done)) > 0 }, w.pruneQueue},
 	}
 }
 

@@ -2,6 +2,7 @@ package sequences_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"sync"
@@ -20,8 +21,7 @@ import (
 // stage is a database that sequences use one after the other: what is slow to make.
 type stage struct {
 	t      *testing.T
-	at     dbtest.Place // of a database that is opened anew for each sequence
-	seen   *rig.Rig     // keeps the wake-ups
+	seen   *rig.Rig // keeps the wake-ups
 	looks  looks
 	dbs    []*database.DB
 	faults []*dbtest.Faults
@@ -31,37 +31,26 @@ type stage struct {
 
 var tenants = []string{"acme", "globex"}
 
-// newStage makes a stage with a handle for each process.
-func newStage(t *testing.T, db *database.DB) *stage {
+// newStage makes a stage in a database of its own, with a handle for each process and one to look.
+func newStage(t *testing.T, kind database.Dialect) *stage {
 	t.Helper()
-	s := &stage{t: t, seen: rig.New(t, db), saw: map[string]int{}}
-	if db.Dialect() == database.PostgreSQL {
-		s.at = dbtest.PlaceOf(t, db)
-		return s
-	}
-	s.looks = prepare(t, db)
-	for range 2 {
-		db, faults := dbtest.Again(t, db)
-		s.dbs, s.faults = append(s.dbs, db), append(s.faults, faults)
-	}
-	return s
-}
-
-// open makes the handles anew for one sequence: a connection of pgx's cannot go from one synctest bubble to the next.
-func (s *stage) open(t testing.TB) {
-	s.dbs, s.faults = nil, nil
+	at := dbtest.Fresh(t, kind)
+	db, _ := dbtest.OpenPlace(t, at) // migrated
+	rig.New(t, db)
+	s := &stage{t: t, saw: map[string]int{}}
+	out := newOutside(t)
 	for range 3 {
-		db, faults, err := dbtest.Connect(s.at)
-		if err != nil {
-			t.Fatal(err)
+		faults := &dbtest.Faults{}
+		if kind == database.SQLite {
+			db, faults = dbtest.OpenPlace(t, at)
+		} else {
+			db = out.open(t, at, faults)
 		}
-		t.Cleanup(func() { _ = db.Close() })
 		s.dbs, s.faults = append(s.dbs, db), append(s.faults, faults)
 	}
-	seen := s.dbs[2]
-	s.dbs, s.faults = s.dbs[:2], s.faults[:2]
-	s.looks = prepare(t, seen)
-	s.seen = rig.Over(t, seen, rig.NewClock())
+	s.looks = newLooks(t, db)
+	s.seen = rig.Over(t, db, rig.NewClock())
+	return s
 }
 
 // world is one sequence: the processes, and the model of what they do. It lives in a synctest bubble, in which the
@@ -142,12 +131,7 @@ func (s *stage) begin(t *rapid.T) *world {
 		t: t, tb: &seqTB{TB: s.t, t: t, ctx: ctx, cleanups: []func(){cancel}}, stage: s, clock: rig.NewClock(), m: newModel(s.saw),
 		byID: map[string]*row{}, derived: map[string]string{},
 	}
-	if s.at.At != "" {
-		s.open(w.tb)
-	}
-	for _, table := range []string{"event_deliveries", "processed_events", "loam_subscribers", "loam_tenants", "loam_pauses", "test_wakeups"} {
-		rig.Exec(w.tb, s.seen.DB, `DELETE FROM `+table)
-	}
+	w.empty("event_queue", "event_deliveries", "processed_events", "loam_subscribers", "loam_tenants", "loam_pauses", "test_wakeups")
 	seen := *s.seen
 	seen.T = w.tb
 	w.seen = &seen
@@ -162,6 +146,17 @@ func (s *stage) begin(t *rapid.T) *world {
 	w.start(1, w.drawRelease())
 	w.check(effects{})
 	return w
+}
+
+func (w *world) empty(tables ...string) {
+	w.must(w.stage.seen.DB.InTx(w.tb.ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, table := range tables {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
 // end ends everything, whatever state it is in.
@@ -190,6 +185,7 @@ func (w *world) start(slot int, code *release) {
 		slot: slot, faults: w.stage.faults[slot], errs: make(chan error, 1000),
 	}
 	w.procs[slot] = p
+	p.Queue.MaxAttempts = rowAttempts
 	for i := range code.subs {
 		w.register(p, &code.subs[i])
 	}
