@@ -13,7 +13,7 @@ import (
 )
 
 // From makes a DB over a pool that the application has, so that both write on the same connections. The pool must be of
-// pgx's driver ("pgx"), with two connections at least. Loam opens nine more with the same settings. The application closes
+// pgx's driver ("pgx"), with two connections at least. Loam opens ten more with the same settings. The application closes
 // its pool, after the DB.
 func From(ctx context.Context, pool *sql.DB) (*database.DB, error) {
 	if pool == nil {

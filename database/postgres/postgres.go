@@ -3,7 +3,7 @@
 //
 // A process has four pools: one that writes, for the application and Loam together; one of read-only sessions, for the
 // application; one of Loam's own, for its reading and for renewing claims, so that what the application holds open does not
-// stop deliveries; and one connection that listens for notices, while an engine works.
+// stop deliveries; and two connections that listen for notices, for River and for the relay, while an engine works.
 package postgres
 
 import (
@@ -37,7 +37,7 @@ type Config struct {
 	// URL is a PostgreSQL URL or key=value string, as libpq has them; what it lacks is taken from the PG environment
 	// variables. Required.
 	URL string
-	// MaxConns is how many connections the pool that writes has at most; Loam has nine more. Defaults to DefaultMaxConns.
+	// MaxConns is how many connections the pool that writes has at most; Loam has ten more. Defaults to DefaultMaxConns.
 	MaxConns int
 	// Wait is how long a call waits for a connection. Defaults to database.DefaultWait.
 	Wait time.Duration
