@@ -119,6 +119,28 @@ func TestPublishToTheQueueWhenTheConnectionBreaks(t *testing.T) {
 	})
 }
 
+// A tenant that is added in the middle of a publish is there: the event is not dropped for want of it.
+//
+// contract: O-01, T-02
+func TestPublishWhileItsTenantIsAdded(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
+		engine := newEngine(t, db, durable.NewRegistry(), func(c *loam.Config) { c.Capture = loam.Outbox })
+		again, _ := dbtest.Again(t, db)
+		added := false
+		faults.After(func(op dbtest.Op) error {
+			if strings.Contains(op.SQL, "INSERT INTO event_queue") && !added {
+				added = true
+				rig.Exec(t, again, `INSERT INTO loam_tenants (id, created_at) VALUES ('late', $1)`, database.At(time.Now()))
+			}
+			return nil
+		})
+		if err := engine.Publish(tenant.With(t.Context(), "late"), "shop.order.paid", nil); err != nil || !added || queued(t, db) != 1 {
+			t.Errorf("%v, %d rows, want 1", err, queued(t, db))
+		}
+	})
+}
+
 // An operator sees what is dead_lettered, and gives it all its attempts again.
 //
 // contract: O-04

@@ -93,12 +93,14 @@ func (q *Queue) Publish(ctx context.Context, e events.Event) error {
 				return err
 			}
 			stored, err = q.insert(ctx, conn, e, Pending, table.Condition(2))
-			if errors.Is(err, errUnstored) {
-				_, err = q.known(ctx, conn, e)
+			if errors.Is(err, errUnstored) { // unless its tenant was added just now, or its row pruned
+				if known, knownErr := q.known(ctx, conn, e); knownErr != nil || !known {
+					err = knownErr
+				}
 			}
 			return err
 		})
-		if err == nil && stored {
+		if err == nil && (stored || try > 1) {
 			q.tell(ctx)
 		}
 		again := errors.Is(err, database.ErrUnreachable) || errors.Is(err, database.ErrConflict)
@@ -145,20 +147,26 @@ func (q *Queue) known(ctx context.Context, in tenant.Querier, e events.Event) (b
 // errUnstored is a row that was not stored, although the tenant has none for the event.
 var errUnstored = fmt.Errorf("the row was neither stored nor there: %w", database.ErrConflict)
 
+// writer is a transaction or a connection.
+type writer interface {
+	tenant.Querier
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // insert writes the row where a condition holds, and reports whether it did: it does not if it is there.
-func (q *Queue) insert(ctx context.Context, in tenant.Querier, e events.Event, status Status, where string) (bool, error) {
-	var id int64
-	err := in.QueryRowContext(ctx, `INSERT INTO event_queue (event_id, tenant_id, event_type, payload, headers, status, created_at)
+func (q *Queue) insert(ctx context.Context, in writer, e events.Event, status Status, where string) (bool, error) {
+	res, err := in.ExecContext(ctx, `INSERT INTO event_queue (event_id, tenant_id, event_type, payload, headers, status, created_at)
 		SELECT $1, CAST($2 AS TEXT), $3, $4, $5, $6, CAST($7 AS `+q.DB.Dialect().TimeType()+`) WHERE `+where+`
-		ON CONFLICT (coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO NOTHING RETURNING id`,
-		e.ID, e.TenantID, e.Name, string(e.JSON()), e.Headers.JSON(), status, database.At(q.Now())).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, q.same(ctx, in, e)
-	}
+		ON CONFLICT (coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO NOTHING`,
+		e.ID, e.TenantID, e.Name, string(e.JSON()), e.Headers.JSON(), status, database.At(q.Now()))
 	if err != nil {
 		return false, fmt.Errorf("enqueue %s: %w", e.Name, err)
 	}
-	return true, nil
+	n, err := res.RowsAffected()
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	return false, q.same(ctx, in, e)
 }
 
 // same refuses an id that the tenant has in the queue for another event.
