@@ -236,7 +236,7 @@ func TestRiverIsThereAlready(t *testing.T) {
 		}
 		want := schema(t, db)
 		rig.Exec(t, db, `DROP TABLE event_deliveries; DROP TABLE processed_events; DROP TABLE loam_tenants; DROP TABLE loam_pauses;
-			DROP TABLE loam_subscribers; DROP TABLE loam_migrations`)
+			DROP TABLE loam_subscribers; DROP TABLE event_queue; DROP TABLE loam_migrations`)
 		res, err := migrations.Migrate(t.Context(), db, time.Now())
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,12 +29,15 @@ func TestAnEventGoesThroughTheQueue(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
 		r := rig.New(t, db)
+		var mu sync.Mutex
 		ran := map[string]events.Event{}
 		for _, key := range []string{"mailer", "ledger"} {
 			r.Registry.RegisterFunc(key, "billing.", func(_ context.Context, e events.Event) error {
+				mu.Lock()
+				defer mu.Unlock()
 				ran[key] = e
 				return nil
-			}, durable.WithConcurrency(1))
+			})
 		}
 		r.Registry.RegisterFunc("other", "shop.", nothing)
 		e := r.Enqueue("acme", paid, events.Payload{"amount": 12.5, "n": int64(1) << 60})
