@@ -84,6 +84,8 @@ func TestBackfillThatIsInterrupted(t *testing.T) {
 			       '{"actor_id":null,"n":' || i || ',"tenant_id":"' || t.id || '"}', 'done', $2
 			  FROM n CROSS JOIN loam_tenants AS t`, n, database.At(clock.Now()))
 		clock.Add(time.Second)
+		rig.Exec(t, db, `INSERT INTO loam_subscribers (key, pattern, queue, first_seen, last_seen) VALUES ('first', 'shop.', 'loam', $1, $1)`,
+			database.At(clock.Now())) // another process has it
 		engine := withSecond(t, db, clock, "shop.")
 
 		ctx, cancel := context.WithCancel(t.Context())

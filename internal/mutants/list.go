@@ -263,7 +263,7 @@ var mutants = []mutant{
 	{
 		name: "a bad row keeps the others", file: "outbox/round.go",
 		old: "case len(found) == 0 || ctx.Err() != nil || database.Unavailable(err):",
-		new: "case len(found) == 0 || ctx.Err() != nil || len(found) > 1:",
+		new: "case len(found) != 1 || ctx.Err() != nil || database.Unavailable(err):",
 		pkg: "./outbox", run: "TestAPoisonRow",
 	},
 	{
