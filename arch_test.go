@@ -20,23 +20,24 @@ const mod = "github.com/openloam/loam"
 // entered here, on its floor.
 var allowed = map[string][]string{
 	// 0: nothing of ours, but what is internal here.
-	"internal/txmark":   {},
-	"internal/outage":   {},
-	"internal/quietlog": {},
-	"internal/loop":     {},
-	"internal/once":     {},
-	"tenant":            {},
-	"database":          {"internal/txmark"},
-	"health":            {},
-	"database/sqlite":   {"database"},
-	"database/postgres": {"database"},
-	"migrations":        {"database", "internal/txmark"},
+	"internal/txmark":    {},
+	"internal/outage":    {},
+	"internal/quietlog":  {},
+	"internal/loop":      {},
+	"internal/once":      {},
+	"internal/cleantext": {},
+	"tenant":             {},
+	"database":           {"internal/txmark"},
+	"health":             {},
+	"database/sqlite":    {"database"},
+	"database/postgres":  {"database"},
+	"migrations":         {"database", "internal/txmark"},
 	// 1
 	"events": {"internal/txmark", "tenant"},
 	"ledger": {"database", "tenant"},
 	// 2
-	"durable": {"database", "events", "internal/once", "internal/outage", "ledger", "tenant"},
-	"outbox":  {"database", "events", "internal/once", "internal/outage", "tenant"},
+	"durable": {"database", "events", "internal/cleantext", "internal/once", "internal/outage", "ledger", "tenant"},
+	"outbox":  {"database", "events", "internal/cleantext", "internal/once", "internal/outage", "tenant"},
 	// 3
 	"sweep": {"database", "durable", "ledger", "tenant"},
 	// 4

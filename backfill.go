@@ -21,7 +21,7 @@ var ErrUnknownSubscriber = errors.New("loam: no such durable subscriber; registe
 type BackfillProgress struct {
 	// Events were looked at, and Deliveries written: not those that the subscriber's pattern does not match, or that were there.
 	Events, Deliveries int
-	// Refused events have an id that the tenant uses for another event by now; each is logged.
+	// Refused events have an id that the tenant uses for another event by now, or cannot be read; each is logged.
 	Refused int
 	// Through is when the last of them was published: a backfill that begins there leaves out nothing.
 	Through time.Time
@@ -57,7 +57,10 @@ func (e *Engine) Backfill(ctx context.Context, key, tenantID string, from, to ti
 	if err := e.checkBackfill(ctx, key, tenantID, from, to); err != nil {
 		return done, fmt.Errorf("loam: backfill %q: %w", key, err)
 	}
-	after := outbox.Place{CreatedAt: later(from, time.Unix(0, 0))} // no row is older
+	if from.IsZero() {
+		from = time.Unix(0, 0) // no row is older
+	}
+	after := outbox.Place{CreatedAt: from}
 	for {
 		page, err := e.queue.Past(ctx, tenantID, after, to, backfillBatch)
 		if err == nil {
@@ -66,6 +69,7 @@ func (e *Engine) Backfill(ctx context.Context, key, tenantID string, from, to ti
 		if err != nil {
 			return done, fmt.Errorf("loam: backfill %q: %w", key, err)
 		}
+		done.Refused += page.Unreadable
 		done.Through, after = page.Next.CreatedAt, page.Next
 		if b.progress != nil {
 			b.progress(done)
@@ -118,11 +122,4 @@ func (e *Engine) checkBackfill(ctx context.Context, key, tenantID string, from, 
 		err = ErrUnknownSubscriber
 	}
 	return err
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -213,6 +213,22 @@ func TestBackfillErrors(t *testing.T) {
 				t.Errorf("%v: %+v, %v", c, p, err)
 			}
 		}
+		now = clock.Now()
+		for alias, engine := range map[string]*loam.Engine{
+			"of this process": withSecond(t, db, clock, "shop.", durable.WithAliases("old")), "of another": engine,
+		} {
+			rig.Exec(t, db, `DELETE FROM loam_subscribers`)
+			rig.Exec(t, db, `INSERT INTO loam_subscribers (key, pattern, queue, aliases, first_seen, last_seen)
+				VALUES ('old', 'shop.', 'loam', '[]', $1, $1), ('new', 'shop.', 'loam', '["old"]', $1, $1)`, database.At(now))
+			if _, err := engine.Backfill(t.Context(), "old", "acme", time.Time{}, now); !errors.Is(err, loam.ErrUnknownSubscriber) {
+				t.Errorf("an alias %s: %v", alias, err)
+			}
+		}
+		rig.Exec(t, db, `UPDATE event_queue SET payload = '{bad'`)
+		if p, err := engine.Backfill(t.Context(), "first", "acme", time.Time{}, now); err != nil || p.Refused != 1 || p.Events != 0 {
+			t.Errorf("a row that cannot be read: %+v, %v", p, err)
+		}
+		rig.Exec(t, db, `UPDATE event_queue SET payload = '{"tenant_id":"acme","actor_id":null}' WHERE tenant_id = 'acme'`)
 		rig.Exec(t, db, `DELETE FROM loam_tenants WHERE id = 'acme'`)
 		rig.Exec(t, db, `DELETE FROM event_deliveries`)
 		if _, err := engine.Backfill(t.Context(), "first", "acme", time.Time{}, time.Time{}); !errors.Is(err, durable.ErrUnknownTenant) {

@@ -82,11 +82,12 @@ func (d *Deliveries) captureAll(ctx context.Context, tx *sql.Tx, evs []events.Ev
 	return refs, refused, nil
 }
 
-// HasSubscriber reports whether this process or another has the key, and events are captured for it.
+// HasSubscriber reports whether this process or another has the key, and events are captured for it: not for an alias.
 func (d *Deliveries) HasSubscriber(ctx context.Context, key string) (bool, error) {
-	if s, ok := d.Registry.HandlerFor(key); ok && s.Key == key {
-		return true, nil
+	if s, ok := d.Registry.HandlerFor(key); ok {
+		return s.Key == key, nil
 	}
 	known, err := d.wantedBy(ctx, d.DB.Own())
-	return slices.ContainsFunc(known, func(k Known) bool { return k.Key == key }), err
+	here := d.Registry.Registered()
+	return slices.ContainsFunc(known, func(k Known) bool { return k.Key == key && onlyElsewhere(&k, here, known) }), err
 }

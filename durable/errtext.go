@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/openloam/loam/internal/cleantext"
 )
 
 // maxErrorBytes is the longest text of an error, or stack, that a row keeps.
 const maxErrorBytes = 8 << 10
-
-const cutMark = "… (cut)"
 
 // errorText describes err as "TYPE: message" in a form that every database can hold. Whatever methods of err do, there is
 // a text.
@@ -94,16 +92,5 @@ func safeValue(v any) string {
 	}
 }
 
-// cleanText replaces what a database cannot hold and cuts at a rune.
-func cleanText(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	if len(s) <= maxErrorBytes {
-		return s
-	}
-	end := maxErrorBytes - len(cutMark)
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + cutMark
-}
+// cleanText makes s into one that a row holds.
+func cleanText(s string) string { return cleantext.Cut(s, maxErrorBytes) }

@@ -128,14 +128,17 @@ func (d *Deliveries) match(known []Known, name string) []target {
 	}
 	here := d.Registry.Registered()
 	for _, k := range known {
-		if !events.Match(k.Pattern, name) || replaced(&k, known) || slices.ContainsFunc(here, func(s Subscriber) bool {
-			return s.answersTo(k.Key) || k.answersTo(s.Key)
-		}) {
+		if !events.Match(k.Pattern, name) || !onlyElsewhere(&k, here, known) {
 			continue
 		}
 		out = append(out, target{k.Key, k.Queue, sameAs(k.Key, k.Aliases, known)})
 	}
 	return out
+}
+
+// onlyElsewhere reports whether rows are written for k although this process does not have it: no other key stands for it.
+func onlyElsewhere(k *Known, here []Subscriber, known []Known) bool {
+	return !replaced(k, known) && !slices.ContainsFunc(here, func(s Subscriber) bool { return s.answersTo(k.Key) || k.answersTo(s.Key) })
 }
 
 // replaced reports whether another key has k's as an alias.

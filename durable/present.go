@@ -54,11 +54,8 @@ func missing(e events.Event, targets []target, there []presence) ([]target, erro
 	}
 	have := map[string]bool{}
 	for _, p := range there {
-		switch {
-		case p.name != e.Name:
-			return nil, fmt.Errorf("%w: %s is a %s, now published as %s", events.ErrIDReused, e.ID, p.name, e.Name)
-		case p.payload != string(e.JSON()):
-			return nil, fmt.Errorf("%w: %s was published with another payload (or by another actor)", events.ErrIDReused, e.ID)
+		if err := e.SameAs(p.name, p.payload); err != nil {
+			return nil, err
 		}
 		have[p.key] = true
 	}

@@ -60,6 +60,17 @@ func (e Event) WithTx(tx *sql.Tx) Event {
 // Repeatable reports whether the event may have been published before: its id was given, or derived in a handler's run.
 func (e Event) Repeatable() bool { return e.repeatable }
 
+// SameAs returns ErrIDReused if the event is not the one of the same id that is stored with a name and a payload.
+func (e Event) SameAs(name, payload string) error {
+	switch {
+	case name != e.Name:
+		return fmt.Errorf("%w: %s is a %s, now published as %s", ErrIDReused, e.ID, name, e.Name)
+	case payload != string(e.encoded):
+		return fmt.Errorf("%w: %s was published with another payload (or by another actor)", ErrIDReused, e.ID)
+	}
+	return nil
+}
+
 // Unpublished says that the event was not captured: a run that publishes it again gets the same id.
 func (e Event) Unpublished() {
 	if e.undo != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,18 +144,22 @@ func TestAJobThatNamesNothing(t *testing.T) {
 		for _, args := range []string{
 			`{}`, `{"tenant_id":"acme"}`, `{"tenant_id":"acme","delivery_ids":[]}`, `{"delivery_ids":["d1"]}`,
 			`{"tenant_id":"acme","delivery_ids":["known"],"later":{"more":1}}`,
+			`{"tenant_id":"","delivery_ids":["d1","d2"],"tenant_ids":["acme"]}`,
+			`{"tenant_id":"","delivery_ids":["d3","d4","d5"],"tenant_ids":["acme","globex","acme"]}`,
 		} {
 			rig.Exec(t, db, `INSERT INTO river_job (args, kind, max_attempts, queue) VALUES (`+binary(db, 1)+`, 'loam_event_delivery', 25, 'loam')`, args)
 		}
 		j, _ := newJobs(t, db)
 		d := &deliverer{}
 		start(t, j, jobs.Work{Deliveries: d})
-		until(t, "all completed", func() bool { return count(t, db, `kind = 'loam_event_delivery' AND state = 'completed'`) == 5 })
+		until(t, "all completed", func() bool { return count(t, db, `kind = 'loam_event_delivery' AND state = 'completed'`) == 7 })
 		if n := count(t, db, `errors IS NOT NULL`); n > 0 {
 			t.Errorf("%d jobs have errors", n)
 		}
-		if got := d.seen(); len(got) != 1 || got[0] != "acme together known" {
-			t.Errorf("delivered %q", got)
+		got := d.seen()
+		slices.Sort(got)
+		if want := []string{"acme together d3,d5", "acme together known", "globex together d4"}; !slices.Equal(got, want) {
+			t.Errorf("delivered %q, want %q", got, want)
 		}
 	})
 }

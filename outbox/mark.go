@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/openloam/loam/database"
+	"github.com/openloam/loam/internal/cleantext"
 )
 
 // settled is what became of rows, to be told once it is committed.
@@ -128,15 +127,4 @@ func (r result) attrs() []any {
 // reasonLimit is how many bytes of an error are stored.
 const reasonLimit = 4096
 
-// reason is the text of an error as it is stored: both databases take it.
-func reason(err error) string {
-	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) <= reasonLimit {
-		return text
-	}
-	cut := reasonLimit
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut]
-}
+func reason(err error) string { return cleantext.Cut(err.Error(), reasonLimit) }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -19,19 +20,16 @@ const (
 	notify  = `SELECT pg_notify($1, '')`
 )
 
-const (
-	listening = "listening for rows of event_queue"
-	telling   = "telling relays of rows of event_queue"
-	// tellLimit is the time limit of one notice.
-	tellLimit = 5 * time.Second
-)
+const listening = "listening for rows of event_queue"
+
+// tellLimit is the time limit of one notice.
+const tellLimit = 5 * time.Second
 
 type nudges struct {
-	nudged  chan struct{}
-	relays  atomic.Bool // this process does
-	untold  atomic.Bool // there are rows of which no notice was sent
-	tells   atomic.Bool // a goroutine sends notices
-	unheard outage.Log
+	nudged chan struct{}
+	relays atomic.Bool // this process does
+	untold atomic.Bool // there are rows of which no notice was sent
+	tells  atomic.Bool // a goroutine sends notices
 }
 
 // Nudge has the relay of this process look for rows soon. It never waits.
@@ -64,10 +62,8 @@ func (q *Queue) sendNotices(ctx context.Context) {
 			limited, cancel := context.WithTimeout(ctx, tellLimit)
 			_, err := q.DB.Own().ExecContext(limited, notify, channel)
 			cancel()
-			if err != nil { // relays look by themselves, too
-				q.unheard.Failed(ctx, q.Logger, telling, err)
-			} else {
-				q.unheard.Succeeded(ctx, q.Logger, telling)
+			if err != nil { // relays look by themselves, too; and the process may have closed its database by now
+				q.Logger.DebugContext(ctx, "relays were not told of rows of event_queue", slog.Any("error", err))
 			}
 		}
 		q.tells.Store(false)

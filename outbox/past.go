@@ -12,6 +12,8 @@ import (
 // Past is a page of events that were captured before.
 type Past struct {
 	Events []events.Event
+	// Unreadable are the rows that were left out.
+	Unreadable int
 	// Next is where the next page begins; More says that there may be one.
 	Next Place
 	More bool
@@ -24,7 +26,7 @@ type Place struct {
 }
 
 // Past returns at most limit events of a tenant that are done, were published at after's place or later and before to, in the
-// order of time: those that Retention has left. A row that cannot be read is left out.
+// order of time: those that retention has left. A row that cannot be read is left out, counted and logged.
 func (q *Queue) Past(ctx context.Context, tenantID string, after Place, to time.Time, limit int) (Past, error) {
 	next := Past{Next: after}
 	rows, err := q.DB.Own().QueryContext(ctx, `SELECT `+all+` FROM event_queue WHERE status = 'done'
@@ -42,9 +44,13 @@ func (q *Queue) Past(ctx context.Context, tenantID string, after Place, to time.
 			return next, fmt.Errorf("outbox: row %d of event_queue has a created_at that cannot be read", e.ID)
 		}
 		next.Next = Place{e.CreatedAt.Time, e.ID}
-		if ev, err := events.Queued(e.EventID, e.EventType, e.TenantID, e.Payload, e.Headers); err == nil {
-			next.Events = append(next.Events, ev)
+		ev, err := events.Queued(e.EventID, e.EventType, e.TenantID, e.Payload, e.Headers)
+		if err != nil {
+			next.Unreadable++
+			q.Logger.WarnContext(ctx, "a past event cannot be read", result{e, err}.attrs()...)
+			continue
 		}
+		next.Events = append(next.Events, ev)
 	}
 	next.More = len(found) == limit
 	return next, nil

@@ -77,7 +77,8 @@ func (q *Queue) Enqueue(ctx context.Context, tx *sql.Tx, e events.Event) error {
 // publishTries is how often Publish tries when the connection breaks. The event's id makes a repeat harmless.
 const publishTries = 4
 
-// Publish is Enqueue without a transaction of the caller's: it is one statement, which commits by itself.
+// Publish is Enqueue without a transaction of the caller's: it is one statement, which commits by itself. When the connection
+// breaks, or the answer is lost, it tries again; after an error of the last try the row may be there all the same.
 func (q *Queue) Publish(ctx context.Context, e events.Event) error {
 	table, isTable := q.Tenants.(tenant.Table)
 	if !isTable || e.TenantID == "" {
@@ -179,10 +180,6 @@ func (q *Queue) same(ctx context.Context, in tenant.Querier, e events.Event) err
 		return fmt.Errorf("enqueue %s: %w", e.Name, errUnstored)
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", e.Name, err)
-	case name != e.Name:
-		return fmt.Errorf("%w: %s is a %s, now published as %s", events.ErrIDReused, e.ID, name, e.Name)
-	case payload != string(e.JSON()):
-		return fmt.Errorf("%w: %s was published with another payload (or by another actor)", events.ErrIDReused, e.ID)
 	}
-	return nil
+	return e.SameAs(name, payload)
 }

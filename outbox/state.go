@@ -31,11 +31,11 @@ func (q *Queue) State(ctx context.Context) (State, error) {
 		return fmt.Sprintf(`(SELECT count(*) FROM (SELECT 1 FROM event_queue WHERE %s LIMIT %d) AS n)`, where, countLimit)
 	}
 	err := q.DB.Own().QueryRowContext(ctx, `SELECT `+
-		count(`status = 'pending' AND next_attempt_at IS NULL`)+` + `+
-		count(`status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at <= $1`)+`, `+
-		count(`status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at > $1`)+`, `+
+		count(fresh)+` + `+
+		count(tried+` <= $1`)+`, `+
+		count(tried+` > $1`)+`, `+
 		count(`status = 'dead_lettered'`)+`,
-		(SELECT created_at FROM event_queue WHERE status = 'pending' AND next_attempt_at IS NULL ORDER BY id LIMIT 1)`, now).
+		(SELECT created_at FROM event_queue WHERE `+fresh+` ORDER BY id LIMIT 1)`, now).
 		Scan(&s.Waiting, &s.Deferred, &s.DeadLettered, loose{&oldest})
 	s.Oldest = oldest.Time
 	return s, database.Explain(err)

@@ -19,19 +19,25 @@ const (
 	again = 100
 )
 
+// The states of rows that relays ask for, each as the partial index of its own has it. What ends in a column is compared.
+const (
+	fresh   = `status = 'pending' AND next_attempt_at IS NULL`
+	tried   = `status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at`
+	claimed = `status = 'processing' AND claimed_at`
+	// unstamped are rows that a program which is not ours is at: when it claimed them, they do not say.
+	unstamped = claimed + ` IS NULL`
+)
+
 // takeable is what a relay may take, in the order in which it does. Each goes by a partial index of its own, however many rows
 // wait. $1 is the limit, $2 that of rows that were tried before, $3 the time, $4 the latest claim that is over.
 var takeable = []struct{ where, order, limit string }{
-	{`status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at <= $3`, `next_attempt_at, id`, `$2`},
-	{`status = 'processing' AND claimed_at <= $4`, `claimed_at, id`, `$1`},
-	{`status = 'pending' AND next_attempt_at IS NULL`, `id`, `$1`},
+	{tried + ` <= $3`, `next_attempt_at, id`, `$2`},
+	{claimed + ` <= $4`, `claimed_at, id`, `$1`},
+	{fresh, `id`, `$1`},
 }
 
 // over is the latest claim that is over.
 func over(now time.Time) database.Time { return database.At(now.Add(-Lease)) }
-
-// unstamped are rows that a program which is not ours is at: when it claimed them, they do not say.
-const unstamped = `status = 'processing' AND claimed_at IS NULL`
 
 // take returns at most limit rows that wait for a relay, locked against others until tx ends. Those of the same kind come in
 // the order of their age. only, if not nil, are the ids to look at.
@@ -72,18 +78,18 @@ func scan(rows *sql.Rows, out []Entry, fields func(*Entry) []any) ([]Entry, erro
 // claimed now, so that they are taken over when that claim is over.
 func (q *Queue) waiting(ctx context.Context) (bool, error) {
 	now := q.Now()
-	var any, foreign bool
-	err := q.DB.Own().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM event_queue WHERE `+takeable[2].where+`)
-		OR EXISTS (SELECT 1 FROM event_queue WHERE status = 'pending' AND next_attempt_at IS NOT NULL AND next_attempt_at <= $1)
-		OR EXISTS (SELECT 1 FROM event_queue WHERE status = 'processing' AND claimed_at <= $2),
-		EXISTS (SELECT 1 FROM event_queue WHERE `+unstamped+`)`, database.At(now), over(now)).Scan(&any, &foreign)
+	var some, foreign bool
+	err := q.DB.Own().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM event_queue WHERE `+fresh+`)
+		OR EXISTS (SELECT 1 FROM event_queue WHERE `+tried+` <= $1)
+		OR EXISTS (SELECT 1 FROM event_queue WHERE `+claimed+` <= $2),
+		EXISTS (SELECT 1 FROM event_queue WHERE `+unstamped+`)`, database.At(now), over(now)).Scan(&some, &foreign)
 	if err == nil && foreign {
 		err = q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `UPDATE event_queue SET claimed_at = $1 WHERE `+unstamped, database.At(now))
 			return err
 		})
 	}
-	return any, database.Explain(err)
+	return some, database.Explain(err)
 }
 
 // read reads rows as events. places says which result each event is of; those of rows that cannot be read have the reason.

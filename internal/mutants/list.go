@@ -244,8 +244,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "a claim of a relay is never over", file: "outbox/take.go",
-		old: "`status = 'processing' AND claimed_at <= $4`",
-		new: "`status = 'processing' AND claimed_at <= $4 AND id < 0`",
+		old: "claimed + ` <= $4`",
+		new: "claimed + ` <= $4 AND id < 0`",
 		pkg: "./outbox", run: "TestAClaimThatIsOver|TestProcessingWithoutAClaim",
 	},
 	{
@@ -279,8 +279,8 @@ var mutants = []mutant{
 		pkg: "./outbox", run: "TestAPoisonRow",
 	},
 	{
-		name: "an id with another payload is taken for a repeat", file: "outbox/queue.go",
-		old: "case payload != string(e.JSON()):",
+		name: "an id with another payload is taken for a repeat", file: "events/event.go",
+		old: "case payload != string(e.encoded):",
 		new: "case false:",
 		pkg: "./outbox", run: "TestARepeatedID",
 	},
