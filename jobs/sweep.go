@@ -144,12 +144,13 @@ func (w *sweepWorker) sweep(ctx context.Context, job *river.Job[sweepArgs]) erro
 func (w *sweepWorker) begin(job *river.Job[sweepArgs]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	age := time.Since(job.CreatedAt) - time.Millisecond // the time it was inserted at is cut to a millisecond
-	within := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < age }
+	now := time.Now()
+	age := now.Sub(job.CreatedAt) - time.Millisecond // the time it was inserted at is cut to a millisecond
+	within := func(t time.Time) bool { return !t.IsZero() && now.Sub(t) < age }
 	if within(w.start) || !job.Args.Soon && within(w.end) {
 		return false
 	}
-	w.start = time.Now()
+	w.start = now
 	return true
 }
 
