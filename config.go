@@ -50,8 +50,11 @@ type Config struct {
 
 	// Capture says how Publish stores an event for its durable subscribers. Defaults to Direct.
 	Capture Capture
+	// Bus, if set, takes the events from the relay and brings those of all services that share it to this one's durable
+	// subscribers; outbox/natsjs makes one. It needs Capture at Outbox. Only a started engine connects to it.
+	Bus outbox.Bus
 	// KeepEvents keeps every event in event_queue, with Capture at Direct too, so that Backfill finds it later. With Outbox
-	// they are kept anyway, for KeepOutbox.
+	// they are kept anyway, for KeepOutbox; but not those that a Bus brought.
 	KeepEvents bool
 	// OutboxMaxAttempts is how often a row of event_queue may fail before it is dead_lettered. Defaults to 5.
 	OutboxMaxAttempts int
@@ -222,6 +225,9 @@ func (c *Config) validate() error {
 	}
 	if c.Capture != Direct && c.Capture != Outbox {
 		errs = append(errs, fmt.Errorf("Capture: %d is neither Direct nor Outbox", c.Capture))
+	}
+	if c.Bus != nil && c.Capture != Outbox {
+		errs = append(errs, errors.New("Capture: must be Outbox with a Bus: what is published waits in event_queue for the relay that sends it"))
 	}
 	if c.Concurrency > maxConcurrency {
 		errs = append(errs, fmt.Errorf("Concurrency: %d is too much, at most %d are allowed (it is River's limit)", c.Concurrency, maxConcurrency))

@@ -67,8 +67,8 @@ func New(cfg Config) (*Engine, error) {
 		Keep: sweep.Keep{Delivered: cfg.KeepDelivered, Processed: cfg.KeepProcessed, Outbox: cfg.KeepOutbox, Dead: cfg.KeepDead},
 	})
 	queue, err := outbox.New(outbox.Config{
-		DB: cfg.DB, Tenants: cfg.Tenants, Now: cfg.Now, Logger: cfg.Logger, Meter: cfg.MeterProvider.Meter(scope),
-		MaxAttempts: cfg.OutboxMaxAttempts, Capturer: deliveries, Hold: e.clock.off.Load,
+		DB: cfg.DB, Sink: cfg.Bus, Tenants: cfg.Tenants, Now: cfg.Now, Logger: cfg.Logger, Meter: cfg.MeterProvider.Meter(scope),
+		MaxAttempts: cfg.OutboxMaxAttempts, Capturer: deliveries, Hold: e.clock.off.Load, KeepReceived: cfg.KeepEvents,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("loam: %w", err)

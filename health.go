@@ -83,6 +83,11 @@ func (e *Engine) queueNow(ctx context.Context, r *health.Report, problem func(fo
 	if !s.Oldest.IsZero() {
 		r.QueueOldest = max(0, r.At.Sub(s.Oldest))
 	}
+	if away := e.queue.Away(); !away.IsZero() {
+		r.BusAway = max(1, r.At.Sub(away))
+		problem("The bus has not been reached for %v. Events wait in event_queue and are sent when it is back; the log says why.",
+			r.BusAway.Round(time.Second))
+	}
 	if r.QueueOldest > queueLate {
 		problem("The oldest row of event_queue has waited for %v; a relay takes one within a second. Relays are behind, or none runs.",
 			r.QueueOldest.Round(time.Second))

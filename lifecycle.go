@@ -29,8 +29,9 @@ const longestRun = 365 * 24 * time.Hour
 const roundLimit = 30 * time.Second
 
 // Start seals the registry and begins to work deliveries: wake-ups, renewals, the check for lost claims, the sweep (one
-// at once), the relay of event_queue. It returns an error if the database is not there or not migrated. ctx is for starting only: what ends it later
-// does not stop the engine, Stop does.
+// at once), the relay of event_queue, and the consumer of the bus if there is one. It returns an error if the database is not
+// there or not migrated; a bus that is away is waited for. ctx is for starting only: what ends it later does not stop the
+// engine, Stop does.
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,6 +83,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.stopRelay = stopRelay
 	e.loops.Go(func() { e.queue.Run(rctx) })
 	e.loops.Go(func() { e.queue.Listen(rctx) })
+	if e.cfg.Bus != nil {
+		e.loops.Go(func() { e.cfg.Bus.Consume(rctx, e.queue) })
+	}
 	e.state.Store(int32(started))
 	return nil
 }

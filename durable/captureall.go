@@ -16,7 +16,7 @@ var ErrUnknownTenant = errors.New("durable: the event's tenant is not known")
 
 // CaptureAll is CaptureTx for many events of any tenants, which were accepted before: their rows are written together, and
 // their wake-ups have up to MaxWakeup rows of any tenants. It returns for each event nil, or why it is refused: ErrUnknownTenant
-// or events.ErrIDReused. With err, the caller rolls back.
+// or events.ErrIDReused. One that nobody wants is refused by nobody. With err, the caller rolls back.
 func (d *Deliveries) CaptureAll(ctx context.Context, tx *sql.Tx, evs []events.Event) (refused []error, err error) {
 	_, refused, err = d.captureAll(ctx, tx, evs, func(target) bool { return true })
 	return refused, err
@@ -51,20 +51,21 @@ func (d *Deliveries) captureAll(ctx context.Context, tx *sql.Tx, evs []events.Ev
 			wanted = slices.DeleteFunc(d.match(known, e.Name), func(t target) bool { return !of(t) })
 			targets[e.Name] = wanted
 		}
+		if len(wanted) == 0 {
+			bare++
+			continue
+		}
 		if _, asked := exists[e.TenantID]; !asked {
 			if exists[e.TenantID], err = d.Tenants.Exists(ctx, tx, e.TenantID); err != nil {
 				return nil, nil, fmt.Errorf("capture: %w: ask for tenant %q: %w", tenant.ErrDirectory, e.TenantID, err)
 			}
 		}
-		switch {
-		case !exists[e.TenantID]:
+		if !exists[e.TenantID] {
 			refused[i] = fmt.Errorf("%w: %q", ErrUnknownTenant, e.TenantID)
-		case len(wanted) == 0:
-			bare++
-		default:
-			if wanted, refused[i] = missing(e, wanted, there[idOf(e)]); refused[i] == nil {
-				rows = append(rows, newRows(e, wanted)...)
-			}
+			continue
+		}
+		if wanted, refused[i] = missing(e, wanted, there[idOf(e)]); refused[i] == nil {
+			rows = append(rows, newRows(e, wanted)...)
 		}
 	}
 	if refs, err = d.insert(ctx, tx, rows); err != nil {

@@ -34,6 +34,8 @@ type Entry struct {
 	// ClaimedAt is set while a relay has the row.
 	ClaimedAt, NextAttemptAt, CreatedAt database.Time
 	LastError                           string
+	// Origin is where a bus has the message, if the row is one that it could not bring; else it is empty.
+	Origin string
 }
 
 // said is what a relay reads of a row; everything else could be a foreign writer's in a form that cannot be read.
@@ -45,10 +47,10 @@ func (e *Entry) said() []any {
 }
 
 // all is what an operator sees.
-const all = said + `, claimed_at, next_attempt_at, created_at, coalesce(last_error, '')`
+const all = said + `, claimed_at, next_attempt_at, created_at, coalesce(last_error, ''), coalesce(origin, '')`
 
 func (e *Entry) all() []any {
-	return append(e.said(), loose{&e.ClaimedAt}, loose{&e.NextAttemptAt}, loose{&e.CreatedAt}, &e.LastError)
+	return append(e.said(), loose{&e.ClaimedAt}, loose{&e.NextAttemptAt}, loose{&e.CreatedAt}, &e.LastError, &e.Origin)
 }
 
 // loose reads a time; one that a foreign writer wrote in another form is as if it were not there.

@@ -49,30 +49,44 @@ func (q *Queue) List(ctx context.Context, query Query) ([]Entry, error) {
 	return scan(rows, nil, (*Entry).all)
 }
 
-// Requeue makes a dead_lettered row pending again, with all its attempts, in a transaction of its own. ErrNotFound or
-// ErrNotDeadLettered if it cannot.
+// Requeue makes a dead_lettered row pending again, with all its attempts, in a transaction of its own. One that a bus could not
+// bring is captured there and then, for this service alone: the error says why it cannot be, and the row stays as it was.
+// ErrNotFound or ErrNotDeadLettered if there is no such row.
 func (q *Queue) Requeue(ctx context.Context, id int64) error {
 	err := q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `UPDATE event_queue SET status = 'pending', attempts = 0, deferrals = 0, next_attempt_at = NULL
-			WHERE id = $1 AND status = 'dead_lettered'`, id)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); n > 0 || err != nil {
-			return err
-		}
-		var n int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM event_queue WHERE id = $1`, id).Scan(&n); err != nil {
-			return err
-		}
-		if n == 0 {
+		var e Entry
+		query := `SELECT ` + all + ` FROM event_queue AS q WHERE id = $1` + q.DB.Dialect().LockSorted("q", "id")
+		switch err := tx.QueryRowContext(ctx, query, id).Scan(e.all()...); {
+		case errors.Is(err, sql.ErrNoRows):
 			return ErrNotFound
+		case err != nil:
+			return err
+		case e.Status != DeadLettered:
+			return ErrNotDeadLettered
 		}
-		return ErrNotDeadLettered
+		status := Pending
+		if e.Origin != "" {
+			if err := q.bring(ctx, tx, e); err != nil {
+				return err
+			}
+			status = Done
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE event_queue SET status = $2, attempts = 0, deferrals = 0, next_attempt_at = NULL WHERE id = $1`, id, status)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("requeue row %d: %w", id, err)
 	}
 	q.Nudge()
 	return nil
+}
+
+// bring captures a message that a bus could not bring.
+func (q *Queue) bring(ctx context.Context, tx *sql.Tx, e Entry) error {
+	evs, _, results := read([]Entry{e})
+	if len(evs) == 0 {
+		return results[0].why
+	}
+	refused, err := q.Capturer.CaptureAll(ctx, tx, evs)
+	return errors.Join(append(refused, err)...)
 }

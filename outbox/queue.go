@@ -18,7 +18,7 @@ import (
 	"github.com/openloam/loam/tenant"
 )
 
-// Config is what New needs. The engine fills it; all fields are required but Sink.
+// Config is what New needs. The engine fills it; all fields are required but Sink and KeepReceived.
 type Config struct {
 	DB      *database.DB
 	Tenants tenant.Directory
@@ -34,6 +34,8 @@ type Config struct {
 	Hold func() bool
 	// Sink, if set, takes it instead.
 	Sink Sink
+	// KeepReceived keeps what Receive captures as rows that are done.
+	KeepReceived bool
 }
 
 // Queue is the table event_queue and its relay. It is safe for use by several goroutines.
@@ -46,6 +48,8 @@ type Queue struct {
 	rounds  outage.Log
 	sending outage.Log
 	away    atomic.Int32 // rounds in a row in which the sink could not be reached
+	// awaySince is when the first of them was, in Unix nanoseconds.
+	awaySince atomic.Int64
 }
 
 // New makes a Queue. It does no I/O and starts no goroutine.

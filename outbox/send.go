@@ -116,11 +116,21 @@ func (q *Queue) markSent(ctx context.Context, results []result, claimed time.Tim
 func (q *Queue) follow(ctx context.Context, results []result) {
 	for _, r := range results {
 		if errors.Is(r.why, errUnavailable) {
-			q.away.Add(1)
+			if q.away.Add(1) == 1 {
+				q.awaySince.Store(q.Now().UnixNano())
+			}
 			q.sending.Failed(ctx, q.Logger, sending, r.why)
 			return
 		}
 	}
 	q.away.Store(0)
 	q.sending.Succeeded(ctx, q.Logger, sending)
+}
+
+// Away is since when the sink could not be reached, as far as this process's relay knows; zero if it can be.
+func (q *Queue) Away() time.Time {
+	if q.away.Load() == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, q.awaySince.Load())
 }

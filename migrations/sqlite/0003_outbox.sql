@@ -11,6 +11,7 @@ CREATE TABLE event_queue (
     claimed_at      TEXT,
     next_attempt_at TEXT,
     last_error      TEXT,
+    origin          TEXT, -- of a message that a bus could not bring: its stream and sequence
     created_at      TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')
 );
 
@@ -20,3 +21,4 @@ CREATE INDEX event_queue_again ON event_queue (next_attempt_at, id) WHERE status
 CREATE INDEX event_queue_claimed ON event_queue (claimed_at, id) WHERE status = 'processing';
 CREATE INDEX event_queue_dead ON event_queue (id) WHERE status = 'dead_lettered';
 CREATE INDEX event_queue_done ON event_queue (created_at, id) WHERE status = 'done';
+CREATE UNIQUE INDEX event_queue_origin ON event_queue (origin) WHERE origin IS NOT NULL;
