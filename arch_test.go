@@ -39,7 +39,8 @@ var allowed = map[string][]string{
 	"durable": {"database", "events", "internal/cleantext", "internal/once", "internal/outage", "ledger", "tenant"},
 	"outbox":  {"database", "events", "internal/cleantext", "internal/once", "internal/outage", "tenant"},
 	// 3
-	"sweep": {"database", "durable", "ledger", "tenant"},
+	"outbox/natsjs": {"events", "internal/cleantext", "internal/once", "internal/outage", "outbox"},
+	"sweep":         {"database", "durable", "ledger", "tenant"},
 	// 4
 	"jobs":  {"database", "durable", "internal/outage", "internal/quietlog", "sweep", "tenant"},
 	"admin": {"database", "durable", "events", "health", "tenant"},
@@ -53,6 +54,7 @@ var allowed = map[string][]string{
 	"cmd/loam-torture":       {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "tenant"},
 	"cmd/loam-bench":         {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/admin":         {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"examples/nats":          {"database/sqlite", "durable", "events", "loam", "outbox", "outbox/natsjs", "tenant"},
 	"examples/outbox":        {"database/sqlite", "durable", "events", "loam", "outbox", "tenant"},
 	"examples/postgres":      {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/transactional": {"database", "database/sqlite", "durable", "events", "loam", "tenant"},
@@ -62,6 +64,7 @@ var allowed = map[string][]string{
 	"internal/faultpoints": {},
 	"internal/mutants":     {},
 	"internal/sequences":   {},
+	"internal/natsserver":  {},
 	"internal/pgserver":    {"internal/dbtest"},
 	"internal/model":       {},
 	"internal/rig":         {"database", "durable", "events", "internal/dbtest", "ledger", "outbox", "sweep", "tenant"},
@@ -77,7 +80,8 @@ var owner = map[string][]string{
 	"github.com/uptrace/bun": {"database", "durable"},
 	"net/http":               {"admin", "examples/admin", "examples/quickstart"},
 	"html/template":          {"admin", "examples/admin"},
-	"testing":                {"internal/dbtest", "internal/pgserver", "internal/rig"},
+	"github.com/nats-io/":    {"examples/nats", "internal/natsserver", "outbox/natsjs"},
+	"testing":                {"internal/dbtest", "internal/natsserver", "internal/pgserver", "internal/rig"},
 }
 
 type listed struct {

@@ -55,7 +55,9 @@ func (q *Queue) receive(ctx context.Context, evs []events.Event, results []error
 	case ctx.Err() != nil, database.Unavailable(err), errors.Is(err, database.ErrConflict), errors.Is(err, tenant.ErrDirectory):
 		fill(results, Unavailable(err))
 	case half == 0:
-		results[0] = err
+		if results[0] = err; errors.Is(err, events.ErrIDReused) { // which KeepReceived has found
+			results[0] = Permanent(err)
+		}
 	default:
 		q.receive(ctx, evs[:half], results[:half])
 		q.receive(ctx, evs[half:], results[half:])
@@ -75,8 +77,18 @@ const (
 	letterText = 1 << 20
 )
 
+// What an insert does when a letter's event, or the letter itself, has a row.
+const (
+	theRow = `(coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO UPDATE
+		SET status = excluded.status, attempts = excluded.attempts, last_error = excluded.last_error, origin = excluded.origin,
+		    claimed_at = NULL, next_attempt_at = NULL
+		WHERE event_queue.origin IS DISTINCT FROM excluded.origin
+		  AND event_queue.event_type IS NOT DISTINCT FROM excluded.event_type AND event_queue.payload IS NOT DISTINCT FROM excluded.payload`
+	aRow = `(origin) WHERE origin IS NOT NULL DO NOTHING`
+)
+
 // DeadLetter implements Inbox. If the message is an event that this service has in its queue, because it sent it, that row is
-// the letter.
+// the letter. If another event has its id, the letter has none.
 func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 	if l.Origin == "" {
 		return errors.New("outbox: DeadLetter: Origin: is empty; it must say where the bus has the message")
@@ -84,29 +96,25 @@ func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 	if tenant.CheckID(l.TenantID) != nil {
 		l.TenantID = ""
 	}
-	id := sql.NullString{String: cleantext.Cut(l.EventID, letterID), Valid: l.EventID != "" && len(l.EventID) <= letterID}
-	why := "it was given up"
-	if l.Why != nil {
-		why = reason(l.Why)
+	if l.EventID = cleantext.Cut(l.EventID, letterText); len(l.EventID) > letterID {
+		l.EventID = ""
 	}
-	conflict := `(origin) WHERE origin IS NOT NULL DO NOTHING`
-	if id.Valid {
-		conflict = `(coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO UPDATE
-			SET status = excluded.status, attempts = excluded.attempts, last_error = excluded.last_error, origin = excluded.origin,
-			    claimed_at = NULL, next_attempt_at = NULL
-			WHERE event_queue.origin IS NULL OR event_queue.origin <> excluded.origin`
-	}
+	l.EventType, l.Payload, l.Headers = cleantext.Cut(l.EventType, reasonLimit), cleantext.Cut(l.Payload, letterText), cleantext.Cut(l.Headers, letterText)
 	var added int64
-	err := q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `INSERT INTO event_queue
-			(event_id, tenant_id, event_type, payload, headers, status, attempts, last_error, origin, created_at)
-			VALUES ($1, $2, $3, $4, $5, 'dead_lettered', $6, $7, $8, $9) ON CONFLICT `+conflict,
-			id, sql.NullString{String: l.TenantID, Valid: l.TenantID != ""}, cleantext.Cut(l.EventType, reasonLimit), cleantext.Cut(l.Payload, letterText),
-			cleantext.Cut(l.Headers, letterText), l.Attempts, why, l.Origin, database.At(q.Now()))
-		if err != nil {
-			return err
+	err := q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		l := l
+		if l.EventID != "" {
+			if added, err = q.insertLetter(ctx, tx, l, theRow); err != nil || added > 0 {
+				return err
+			}
+			var there bool
+			err := tx.QueryRowContext(ctx, `SELECT count(*) > 0 FROM event_queue WHERE origin = $1`, l.Origin).Scan(&there)
+			if err != nil || there {
+				return err
+			}
+			l.EventID = "" // it is another event's
 		}
-		added, err = res.RowsAffected()
+		added, err = q.insertLetter(ctx, tx, l, aRow)
 		return err
 	})
 	if err != nil {
@@ -114,4 +122,20 @@ func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 	}
 	q.metrics.deadLettered.Add(ctx, added)
 	return nil
+}
+
+func (q *Queue) insertLetter(ctx context.Context, tx *sql.Tx, l Letter, conflict string) (int64, error) {
+	why := "it was given up"
+	if l.Why != nil {
+		why = reason(l.Why)
+	}
+	orNull := func(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+	res, err := tx.ExecContext(ctx, `INSERT INTO event_queue
+		(event_id, tenant_id, event_type, payload, headers, status, attempts, last_error, origin, created_at)
+		VALUES ($1, $2, $3, $4, $5, 'dead_lettered', $6, $7, $8, $9) ON CONFLICT `+conflict,
+		orNull(l.EventID), orNull(l.TenantID), l.EventType, l.Payload, l.Headers, l.Attempts, why, l.Origin, database.At(q.Now()))
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }

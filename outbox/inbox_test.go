@@ -46,6 +46,7 @@ func all(t *testing.T, results []error) error {
 // another process has. Nothing is left in event_queue.
 //
 // contract: N-06, D-24
+// model: 229
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
@@ -88,6 +89,7 @@ func TestReceive(t *testing.T) {
 // the others.
 //
 // contract: N-06, O-07
+// model: 220
 func TestReceiveAnswersForEach(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
@@ -156,6 +158,64 @@ func TestReceiveWithTheDatabaseAway(t *testing.T) {
 		}
 		if n := len(r.Rows("acme")); n != 0 {
 			t.Errorf("%d deliveries", n)
+		}
+	})
+}
+
+// Nobody can say for now which tenants there are: that is no fault of the events either.
+//
+// contract: N-06
+func TestReceiveWithTheTenantsAway(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
+		r := rig.New(t, db)
+		r.Registry.RegisterFunc("mailer", "billing.", nothing)
+		evs := received(t, r, "acme", paid, 1)
+		down := errors.New("the directory is down")
+		faults.Before(func(op dbtest.Op) error {
+			if strings.Contains(op.SQL, "loam_tenants") {
+				return down
+			}
+			return nil
+		})
+		if err := all(t, r.Queue.Receive(t.Context(), evs)); !outbox.IsUnavailable(err) || !errors.Is(err, down) {
+			t.Errorf("with the tenants away: %v", err)
+		}
+		faults.Before(nil)
+		if err := all(t, r.Queue.Receive(t.Context(), evs)); err != nil || len(r.Rows("acme")) != 1 {
+			t.Errorf("afterwards: %v, %d deliveries", err, len(r.Rows("acme")))
+		}
+	})
+}
+
+// A transaction that the database has undone is made again, and the answers are those of the last time: the tenant has come in
+// between.
+//
+// contract: N-06
+func TestReceiveAsksAgainAfterAConflict(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, faults *dbtest.Faults) {
+		r := rig.New(t, db)
+		r.Registry.RegisterFunc("mailer", "billing.", nothing)
+		evs := append(received(t, r, "later", paid, 1), received(t, r, "acme", paid, 1)...)
+		other, _ := dbtest.Again(t, db)
+		commits := 0
+		faults.Before(func(op dbtest.Op) error {
+			switch {
+			case op.Kind == "commit":
+				if commits++; commits == 1 {
+					return database.ErrConflict
+				}
+			case op.Kind == "begin" && commits == 1:
+				rig.Exec(t, other, `INSERT INTO loam_tenants (id, created_at) VALUES ('later', $1)`, database.At(r.Clock.Now()))
+			}
+			return nil
+		})
+		if err := all(t, r.Queue.Receive(t.Context(), evs)); err != nil || commits != 2 {
+			t.Errorf("%v, after %d commits", err, commits)
+		}
+		if n := len(r.Rows("later")) + len(r.Rows("acme")); n != 2 {
+			t.Errorf("%d deliveries, want 2", n)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/durable"
@@ -34,6 +35,7 @@ func bury(t *testing.T, r *rig.Rig, l outbox.Letter) {
 // of the message's end does not bury it again.
 //
 // contract: N-03
+// model: 223, 224, 225, 226
 func TestALetterIsRequeued(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
@@ -72,6 +74,7 @@ func TestALetterIsRequeued(t *testing.T) {
 // The letter of an event that this service sent itself is the row that it sent.
 //
 // contract: N-03
+// model: 227
 func TestALetterOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
@@ -82,6 +85,28 @@ func TestALetterOfOnesOwn(t *testing.T) {
 		dead := entries(t, r, outbox.DeadLettered)
 		if len(dead) != 1 || dead[0].Origin != "LOAM:8" || dead[0].LastError != "a bug" || len(entries(t, r, outbox.Done)) != 0 {
 			t.Errorf("dead_lettered: %+v", dead)
+		}
+	})
+}
+
+// It is so while a relay has the row in its hands, too: the bus was quicker than the answer to the relay, whose mark says nothing
+// any more.
+//
+// contract: N-03, O-03
+// model: 228
+func TestALetterOfARowThatIsBeingSent(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		r := rig.New(t, db)
+		e := r.Enqueue("acme", paid, events.Payload{"n": 1})
+		s := &sink{during: func(time.Time) { bury(t, r, letter(e, "LOAM:9")) }}
+		q := r.WithSink(s)
+		rounds(t, q)
+		r.Clock.Add(2 * outbox.Lease)
+		rounds(t, q)
+		dead := entries(t, r, outbox.DeadLettered)
+		if sent, _ := s.count(); sent != 1 || len(dead) != 1 || dead[0].Origin != "LOAM:9" || !dead[0].ClaimedAt.IsZero() || !dead[0].NextAttemptAt.IsZero() {
+			t.Errorf("%d sent, dead_lettered: %+v", sent, dead)
 		}
 	})
 }
@@ -124,6 +149,30 @@ func TestALetterThatCannotBeRequeued(t *testing.T) {
 		rig.Exec(t, db, `INSERT INTO loam_tenants (id, created_at) VALUES ('later', $1)`, database.At(r.Clock.Now()))
 		if err := r.Queue.Requeue(t.Context(), dead[3].ID); err != nil || len(r.Rows("later")) != 1 {
 			t.Errorf("once its tenant is there: %v, %d deliveries", err, len(r.Rows("later")))
+		}
+	})
+}
+
+// Two messages with one id that are not the same event: a foreign producer's ids are unique for it alone. Each has its letter,
+// once.
+//
+// contract: N-03
+func TestLettersWithOneID(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		r := rig.New(t, db)
+		for range 2 {
+			for origin, payload := range map[string]string{"LOAM:1": `{"n":1}`, "LOAM:2": `{"n":2}`} {
+				bury(t, r, outbox.Letter{Origin: origin, EventID: "1", EventType: "odd", Payload: payload, Headers: "{}", Attempts: 1, Why: errors.New("no tenant")})
+			}
+		}
+		got := map[string]string{}
+		dead := entries(t, r, outbox.DeadLettered)
+		for _, e := range dead {
+			got[e.Origin] = e.Payload
+		}
+		if len(dead) != 2 || got["LOAM:1"] != `{"n":1}` || got["LOAM:2"] != `{"n":2}` || r.Count("loam.outbox.dead_lettered") != 2 {
+			t.Errorf("dead_lettered: %+v", dead)
 		}
 	})
 }

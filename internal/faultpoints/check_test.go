@@ -76,7 +76,11 @@ func (w *world) check(exact bool) []finding {
 	for _, row := range w.list() {
 		r.row(&row)
 	}
-	r.queue()
+	if w.script.bus {
+		r.inbox()
+	} else {
+		r.queue()
+	}
 	r.overlaps()
 	r.ledger()
 	r.unchanged()

@@ -11,11 +11,11 @@ import (
 
 // entry is something that happened, as it is noted outside the database.
 type entry struct {
-	What   string   `json:"what"` // publish, published, start, end, job, jobdone, cleared, redeliver, redelivered, removed, enqueue, enqueued, sent, clock
+	What   string   `json:"what"` // publish, published, start, end, job, jobdone, cleared, redeliver, redelivered, removed, enqueue, enqueued, sent, handed, ack, nak, mended, requeued, clock
 	Proc   string   `json:"proc"`
-	Event  string   `json:"event,omitempty"` // an event's id
-	Key    string   `json:"key,omitempty"`   // a subscriber's, or an event's name
-	Run    int      `json:"run,omitempty"`
+	Event  string   `json:"event,omitempty"`  // an event's id
+	Key    string   `json:"key,omitempty"`    // a subscriber's, or an event's name
+	Run    int      `json:"run,omitempty"`    // or the sequence of a message
 	Result string   `json:"result,omitempty"` // of end: ok, snoozed, or the error
 	IDs    []string `json:"ids,omitempty"`    // deliveries
 	Clock  int64    `json:"clock"`

@@ -16,7 +16,7 @@ import (
 	"github.com/openloam/loam/internal/rig"
 )
 
-// contract: O-01, O-03, O-05, D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. A real process is killed at every
+// contract: N-03, N-06, O-01, O-03, O-05, D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. A real process is killed at every
 // point, after a commit too. What it leaves is looked at before anybody goes on: nothing that is pending is without a wake-up
 // or a claim. Then another process brings everything to its end.
 func TestEveryKill(t *testing.T) {

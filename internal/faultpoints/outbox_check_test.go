@@ -112,6 +112,6 @@ func describeEntry(e outbox.Entry) string {
 
 // left reports whether there is something to do.
 func (w *world) left() bool {
-	return slices.ContainsFunc(w.list(), func(r durable.EventDelivery) bool { return r.Status == durable.Pending }) ||
+	return w.busy() || slices.ContainsFunc(w.list(), func(r durable.EventDelivery) bool { return r.Status == durable.Pending }) ||
 		slices.ContainsFunc(w.queue(), func(e outbox.Entry) bool { return e.Status == outbox.Pending || e.Status == outbox.Processing })
 }

@@ -31,13 +31,15 @@ type script struct {
 	prepare, run func(w *world)
 	parts        []string // in which faults happen; each must have points
 	sink         bool     // relays send to a sink outside the database
+	bus          bool     // processes receive from a bus
 }
 
 // scripts are all. The outbox has its own, for each fault is a run, and these are short.
 var scripts = []*script{
-	{"deliveries", (*world).prepare, (*world).run, []string{"capture", "claim", "run", "outcome", "renewal", "sweep", "redeliver"}, false},
-	{"outbox", (*world).prepareQueue, (*world).runQueue, []string{"enqueue", "relay"}, false},
-	{"sink", (*world).prepareQueue, (*world).runSink, []string{"send"}, true},
+	{"deliveries", (*world).prepare, (*world).run, []string{"capture", "claim", "run", "outcome", "renewal", "sweep", "redeliver"}, false, false},
+	{"outbox", (*world).prepareQueue, (*world).runQueue, []string{"enqueue", "relay"}, false, false},
+	{"sink", (*world).prepareQueue, (*world).runSink, []string{"send"}, true, false},
+	{"inbox", (*world).prepareInbox, (*world).runInbox, []string{"bus", "receive", "letter", "requeue"}, false, true},
 }
 
 // prepareQueue leaves a row that cannot be read, and one that a relay was sending when it died.
@@ -133,8 +135,13 @@ func (w *world) send() {
 	w.retried("the relay", func() error { return drained(w.t.Context(), w.queueA) })
 }
 
-// drain lets b make them.
+// drain lets b make them, and receive.
 func (w *world) drain() {
+	if w.script.bus {
+		w.consume("b")
+		w.operate(w.queueB)
+		return
+	}
 	if err := drained(w.t.Context(), w.queueB); err != nil {
 		w.t.Errorf("the relay of b: %v", err)
 	}
@@ -159,7 +166,7 @@ type sink struct {
 func (s sink) Send(_ context.Context, evs []events.Event) []error {
 	errs := make([]error, len(evs))
 	if s.proc == "a" {
-		if err := s.w.hook.pass(kindSend); err != nil {
+		if err := s.w.hook.pass(kindSend, "the sink"); err != nil {
 			return slices.Repeat([]error{err}, len(evs))
 		}
 	}
@@ -167,7 +174,7 @@ func (s sink) Send(_ context.Context, evs []events.Event) []error {
 		s.w.note(entry{What: "sent", Proc: s.proc, Event: e.ID})
 	}
 	if s.proc == "a" {
-		if err := s.w.hook.pass(kindSent); err != nil {
+		if err := s.w.hook.pass(kindSent, "the sink"); err != nil {
 			for _, e := range evs {
 				s.w.again[e.ID] = true
 			}
@@ -177,9 +184,9 @@ func (s sink) Send(_ context.Context, evs []events.Event) []error {
 	return errs
 }
 
-// pass passes a point around Send.
-func (h *hook) pass(kind string) error {
-	if _, hit := h.visit(kind, "the sink"); !hit {
+// pass passes a point around a call to what is outside the database.
+func (h *hook) pass(kind, what string) error {
+	if _, hit := h.visit(kind, what); !hit {
 		return nil
 	}
 	err := h.fault.happen(false)

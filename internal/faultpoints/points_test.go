@@ -15,6 +15,10 @@ const (
 	kindReturn = "return" // it has returned
 	kindSend   = "send"   // a sink is about to be called
 	kindSent   = "sent"   // it has returned
+
+	kindFetch    = "fetch"    // messages are handed out, and have not arrived
+	kindAnswer   = "answer"   // one is about to be acked, or refused
+	kindAnswered = "answered" // the broker knows it
 )
 
 // noPart is what goes on beside the script, as often as it happens to; nothing depends on it.
@@ -161,6 +165,14 @@ func where(kind, text string) point {
 			p.part = "relay"
 		case strings.HasPrefix(name, "internal/faultpoints_test.(*world).send"):
 			p.part = "send"
+		case strings.HasPrefix(name, "outbox.(*Queue).Receive"):
+			p.part = "receive"
+		case strings.HasPrefix(name, "outbox.(*Queue).DeadLetter"):
+			p.part = "letter"
+		case strings.HasPrefix(name, "outbox.(*Queue).Requeue"):
+			p.part = "requeue"
+		case strings.HasPrefix(name, "internal/faultpoints_test.consumer.pass"):
+			p.part = "bus"
 		case strings.HasPrefix(name, "durable.(*Deliveries).Deliver"):
 			p.part = "claim"
 		case strings.HasPrefix(name, "durable.(*Deliveries).Renew"):

@@ -25,6 +25,8 @@ const (
 	billed  = "shop.order.billed" // these are enqueued
 	also    = "shop.order.also"
 	shipped = "shop.order.shipped"
+
+	received = "shop.order.received" // this one a bus brings
 )
 
 // Keys that the script or the checks name.
@@ -70,6 +72,8 @@ var subscribers = []subscriber{
 	{key: keyNext, pattern: billed, handle: enqueueNext, end: durable.Delivered},
 	{key: "also", pattern: also, handle: succeed, end: durable.Delivered},
 	{key: "shipped", pattern: shipped, handle: succeed, end: durable.Delivered},
+	{key: "received", pattern: received, handle: succeed, end: durable.Delivered},
+	{key: "received too", pattern: received, handle: succeed, end: durable.Delivered},
 }
 
 func (w *world) handler(proc string, s subscriber) func(context.Context, events.Event) error {

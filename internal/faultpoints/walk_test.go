@@ -23,7 +23,7 @@ type task struct {
 // workers run the tasks: more than there are processors, because a call that is tried again waits for a while first.
 const workers = 4
 
-// contract: O-01, O-03, O-04, O-05, O-07, D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. At every point, every fault: the
+// contract: N-03, N-06, O-01, O-03, O-04, O-05, O-07, D-04, D-06, D-07, D-08, D-09, D-10, D-20, D-25, J-01, J-03, S-03, L-02, L-03, L-08. At every point, every fault: the
 // step fails, its answer is lost, or the process stands still for longer than its lease. Nothing is lost, no two runs overlap
 // inside valid leases, and nothing is written by who has lost the right to.
 // scenario: B078, B112
@@ -38,6 +38,7 @@ func TestEveryFaultPoint(t *testing.T) {
 				if i%every != 0 {
 					continue
 				}
+				tasks = append(tasks, s.more(p)...)
 				s := stalls{at: moment(p.kind == "commit")}
 				tasks = append(tasks, task{p, fails{}}, task{p, loses{}}, task{p, s})
 				if held[p] { // else nobody has anything to be in the middle of

@@ -37,6 +37,7 @@ type world struct {
 	queueA, queueB *outbox.Queue
 	again          map[string]bool // events that may be sent twice
 	claimed        int             // rows of event_queue that b has taken over from a
+	fetching       sync.Mutex      // of what the bus has
 
 	release chan struct{}        // lets the slow handler return
 	started chan context.Context // the slow handler has begun, in a
@@ -64,6 +65,9 @@ func newWorld(t testing.TB, s *script, h handles, clock *rig.Clock, d *diary) *w
 	w.a = w.process("a", h.faulty, true)
 	w.b = w.process("b", h.sound, true)
 	w.queueA, w.queueB = w.a.Queue, w.b.Queue
+	if s.bus {
+		w.queueA, w.queueB = w.inbox(w.a), w.inbox(w.b)
+	}
 	if s.sink {
 		w.queueA, w.queueB = w.a.WithSink(sink{w, "a"}), w.b.WithSink(sink{w, "b"})
 	}
@@ -245,6 +249,9 @@ func (w *world) pass() {
 		}
 		w.advance(w.long())
 		return
+	}
+	if w.script.bus { // a has no claims
+		w.advance(w.long())
 	}
 	worked := w.inBackground(func() {
 		w.drain()

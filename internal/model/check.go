@@ -45,6 +45,8 @@ const (
 	Lost
 	// DoubleDelivery: an event has two deliveries for a subscriber.
 	DoubleDelivery
+	// TwoLetters: a message that was given up is two dead letters.
+	TwoLetters
 	// SentStale: a relay sent an event that another had claimed since.
 	SentStale
 	// Orphan: from some state no steps lead to the row being delivered or dead.
@@ -55,7 +57,7 @@ func (v Violation) String() string {
 	return [...]string{
 		"ok", "OVERLAP", "RAN WHEN NOT DUE", "RAN WHILE PAUSED", "STALE WRITE", "APPLIED TWICE", "STALE RENEWAL", "ATTEMPTS WRONG",
 		"OLD PAYLOAD DELIVERED", "KILLED UNDER A LIVE CLAIM", "PARKED ALTHOUGH KNOWN", "KILLED AS A CRASHER", "CRASHES FORGOTTEN",
-		"REDELIVERY SWALLOWED", "FINAL OVERWRITTEN", "EFFECT TWICE", "EFFECT MISSING", "GHOST", "LOST", "DOUBLE DELIVERY", "SENT WITHOUT A CLAIM", "ORPHAN",
+		"REDELIVERY SWALLOWED", "FINAL OVERWRITTEN", "EFFECT TWICE", "EFFECT MISSING", "GHOST", "LOST", "DOUBLE DELIVERY", "TWO LETTERS", "SENT WITHOUT A CLAIM", "ORPHAN",
 	}[v]
 }
 

@@ -53,6 +53,14 @@ func (t *table) addQueue(number int, name string, change func(c *queueConfig), w
 	*t = append(*t, Variant{Number: number, Name: name, Want: want, explore: func(limit uint32) Result { return explore(open, limit) }})
 }
 
+// addInbox enters a variant of the receiving half of a bus.
+func (t *table) addInbox(number int, name string, change func(c *inboxConfig), want ...Violation) {
+	c := inboxFixed()
+	change(&c)
+	open := func() protocol[inboxState] { return &inboxSteps{c: &c} }
+	*t = append(*t, Variant{Number: number, Name: name, Want: want, explore: func(limit uint32) Result { return explore(open, limit) }})
+}
+
 // Variants returns all of them, in the order of their numbers.
 func Variants() []Variant {
 	var t table
@@ -72,6 +80,7 @@ func Variants() []Variant {
 	t.brokers()
 	t.transactional()
 	t.unanswered()
+	t.inboxes()
 	slices.SortFunc(t, func(a, b Variant) int { return cmp.Compare(a.Number, b.Number) })
 	return t
 }

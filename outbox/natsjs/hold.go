@@ -30,8 +30,9 @@ type message struct {
 	place  place
 	event  events.Event
 	letter outbox.Letter
-	// why is not nil once it is given up.
-	why error
+	// why is not nil once it is given up; exhausted says that its deliveries were used up then.
+	why       error
+	exhausted bool
 
 	msg       jetstream.Msg // the last delivery of it
 	delivered int           // which one that is, from 1
@@ -110,12 +111,13 @@ func (h *hold) take(ctx context.Context, limit int) []*message {
 	return nil
 }
 
-// drop forgets a message that was answered.
-func (h *hold) drop(m *message) {
+// drop forgets a message that is to be answered, and returns its last delivery.
+func (h *hold) drop(m *message) jetstream.Msg {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, m.place)
 	wake(h.space)
+	return m.msg
 }
 
 // settled says how a chunk ended: back wait again, behind the others, and none is fetched until a chunk ends with none.
@@ -136,15 +138,15 @@ func (h *hold) close() {
 	wake(h.work)
 }
 
-// last returns a message's last delivery, and the number of it.
-func (h *hold) last(m *message) (jetstream.Msg, int) {
+// deliveries returns how often a message was delivered.
+func (h *hold) deliveries(m *message) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return m.msg, m.delivered
+	return m.delivered
 }
 
-// deliveries are the last ones of all that are held.
-func (h *hold) deliveries() []jetstream.Msg {
+// unanswered are the last deliveries of all that are held.
+func (h *hold) unanswered() []jetstream.Msg {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []jetstream.Msg
@@ -152,6 +154,12 @@ func (h *hold) deliveries() []jetstream.Msg {
 		all = append(all, m.msg)
 	}
 	return all
+}
+
+func (h *hold) isAway() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.away
 }
 
 func wake(c chan struct{}) {

@@ -2,7 +2,6 @@ package natsjs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/openloam/loam/events"
+	"github.com/openloam/loam/internal/cleantext"
 	"github.com/openloam/loam/outbox"
 )
 
@@ -28,17 +28,17 @@ func (c *consuming) work(ctx, stop context.Context) {
 			return
 		}
 		back, err := c.bring(ctx, ms)
-		c.hold.settled(back)
-		if len(back) == 0 {
-			failures = 0
-			c.inbox.Succeeded(ctx, c.Logger, bringing)
-			continue
-		}
-		failures++
 		if ctx.Err() != nil {
 			return
 		}
-		c.inbox.Failed(ctx, c.Logger, bringing, err)
+		c.hold.settled(back)
+		if len(back) == 0 {
+			failures = 0
+			c.inbox.Succeeded(ctx, c.cfg.Logger, bringing)
+			continue
+		}
+		failures++
+		c.inbox.Failed(ctx, c.cfg.Logger, bringing, err)
 		if pause(stop, failures); stop.Err() != nil {
 			return
 		}
@@ -71,8 +71,12 @@ func (c *consuming) bring(ctx context.Context, ms []*message) (back []*message, 
 				continue
 			}
 		}
-		if err := c.bury(ctx, m); err != nil {
+		switch err := c.bury(ctx, m); {
+		case err == nil:
+		case outbox.IsUnavailable(err), ctx.Err() != nil:
 			back, why = append(back, m), err
+		default:
+			c.unburied(ctx, m, err)
 		}
 	}
 	return back, why
@@ -113,53 +117,71 @@ func (c *consuming) contained(ctx context.Context, evs []events.Event) (results 
 // failed notes that an event could not be captured for a reason of its own, and reports whether it is given up. If not, it comes
 // again after the wait that a row of event_queue has after as many failures.
 func (c *consuming) failed(ctx context.Context, m *message, err error) bool {
-	_, delivered := c.hold.last(m)
+	delivered := c.hold.deliveries(m)
 	switch {
 	case outbox.IsPermanent(err):
-		c.Logger.ErrorContext(ctx, "event cannot be captured, it is dead_lettered", m.attrs(err)...)
+		c.cfg.Logger.ErrorContext(ctx, hopeless, m.attrs(err)...)
 	case delivered >= c.to.Attempts():
-		c.Logger.ErrorContext(ctx, exhausted, append(m.attrs(err), slog.Int("deliveries", delivered))...)
-		c.metrics.exhausted.Add(ctx, 1)
+		c.cfg.Logger.ErrorContext(ctx, exhausted, append(m.attrs(err), slog.Int("deliveries", delivered))...)
+		m.exhausted = true
 	default:
-		wait := c.backoff(delivered)
-		c.Logger.WarnContext(ctx, "event not captured, it will be tried again", append(m.attrs(err), slog.Int("delivery", delivered), slog.Duration("after", wait))...)
-		c.answer(ctx, m, func(msg jetstream.Msg) error { return msg.NakWithDelay(wait) })
+		wait := c.later(ctx, m)
+		c.cfg.Logger.WarnContext(ctx, "event not captured, it will be tried again", append(m.attrs(err), slog.Int("delivery", delivered), slog.Duration("after", wait))...)
 		return false
 	}
 	m.why = err
 	return true
 }
 
-// exhausted is the log line by which an operator finds an event that was given up.
-const exhausted = "event exhausted max deliveries"
+// later has a message come again after its wait.
+func (c *consuming) later(ctx context.Context, m *message) time.Duration {
+	wait := c.limits.backoff(c.hold.deliveries(m))
+	c.answer(ctx, m, func(msg jetstream.Msg) error { return msg.NakWithDelay(wait) })
+	return wait
+}
+
+// The log lines by which an operator finds an event that was given up.
+const (
+	exhausted = "event exhausted max deliveries"
+	hopeless  = "event cannot be captured, it is dead_lettered"
+)
 
 // bury stores a message that is given up, and only then has it not come again.
 func (c *consuming) bury(ctx context.Context, m *message) error {
 	l := m.letter
-	_, l.Attempts = c.hold.last(m)
-	l.Why = m.why
+	l.Attempts, l.Why = c.hold.deliveries(m), m.why
 	if err := c.to.DeadLetter(ctx, l); err != nil {
 		return err
 	}
 	c.metrics.deadLettered.Add(ctx, 1)
+	if m.exhausted {
+		c.metrics.exhausted.Add(ctx, 1)
+	}
 	c.answer(ctx, m, jetstream.Msg.Term)
 	return nil
 }
 
+// unburied notes that the database takes others, but not this letter. It keeps none of them waiting: it comes again, and after
+// its last delivery it is brought by the broker's advisory, again and again.
+func (c *consuming) unburied(ctx context.Context, m *message, err error) {
+	wait := c.later(ctx, m)
+	c.cfg.Logger.ErrorContext(ctx, "dead letter not stored, it will be tried again", append(m.attrs(err), slog.Duration("after", wait))...)
+}
+
 // answer answers a message's last delivery. An answer that is lost only makes the message come again.
 func (c *consuming) answer(ctx context.Context, m *message, how func(jetstream.Msg) error) {
-	msg, _ := c.hold.last(m)
-	c.hold.drop(m)
-	if err := how(msg); err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-		c.Logger.DebugContext(ctx, "message not answered, it comes again", append(m.attrs(err))...)
+	if err := how(c.hold.drop(m)); err != nil {
+		c.cfg.Logger.DebugContext(ctx, "message not answered, it comes again", m.attrs(err)...)
 	}
 }
 
+// saidLimit is how much of what a message says about itself is logged: anybody may have sent it.
+const saidLimit = 200
+
 func (m *message) attrs(err error) []any {
+	said := func(key, value string) slog.Attr { return slog.String(key, cleantext.Cut(value, saidLimit)) }
 	return []any{
-		slog.String("tenant", m.letter.TenantID), slog.String("event_id", m.letter.EventID), slog.String("event", m.letter.EventType),
+		said("tenant", m.letter.TenantID), said("event_id", m.letter.EventID), said("event", m.letter.EventType),
 		slog.String("message", m.letter.Origin), slog.Any("error", err),
 	}
 }
-
-var _ = time.Now
