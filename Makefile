@@ -54,6 +54,7 @@ fuzz: ## a minute of fuzzing for each fuzz test
 	go test -run '^$$' -fuzz '^FuzzStored$$' -fuzztime 60s ./events
 	go test -run '^$$' -fuzz '^FuzzHistory$$' -fuzztime 60s ./durable
 	go test -run '^$$' -fuzz '^FuzzTime$$' -fuzztime 60s ./database
+	go test -run '^$$' -fuzz '^FuzzEscape$$' -fuzztime 60s ./outbox/natsjs
 	go test -run '^$$' -fuzz '^FuzzPages$$' -fuzztime 60s ./admin
 	go test -run '^$$' -fuzz '^FuzzPlace$$' -fuzztime 60s ./admin
 

@@ -31,6 +31,39 @@ func claimByAnother(t *testing.T, db *database.DB, engine *loam.Engine) (id stri
 	return id, now.Add(time.Minute + 200*time.Millisecond)
 }
 
+// wrongClock is a process whose clock can be off, over a database with a claim of another and an event that waits.
+type wrongClock struct {
+	db    *database.DB
+	logs  *rig.Logs
+	off   atomic.Int64
+	runs  atomic.Int64
+	ran   sync.Map  // event => when it ran first
+	claim string    // the event that the other has claimed
+	over  time.Time // when that claim may be taken over
+}
+
+func startWithWrongClock(t *testing.T, kind database.Dialect, offset time.Duration) *wrongClock {
+	t.Helper()
+	p := &wrongClock{logs: &rig.Logs{}}
+	p.db, _ = dbtest.OpenPlace(t, dbtest.Fresh(t, kind))
+	reg := durable.NewRegistry()
+	reg.RegisterFunc("s2", "order.item.", func(_ context.Context, e events.Event) error {
+		p.ran.LoadOrStore(e.ID, time.Now())
+		p.runs.Add(1)
+		return nil
+	})
+	p.claim, p.over = claimByAnother(t, p.db, newEngine(t, p.db, reg))
+	p.off.Store(int64(offset))
+	engine := startEngine(t, p.db, reg, shortLease, sweepEvery(time.Second), func(c *loam.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(p.off.Load())) }
+		c.Logger = slog.New(p.logs)
+	})
+	if err := engine.Publish(inTenant(t), "order.item.placed", nil, events.WithID(killEvent(2))); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // A process whose clock is 20 minutes off leaves the claim of another alone, and the events that wait. Once its clock is right it
 // runs those at its next comparison, and the claim's when the lease is over: it does not wait for its old clock's time.
 //
@@ -39,48 +72,31 @@ func claimByAnother(t *testing.T, db *database.DB, engine *loam.Engine) (id stri
 func TestClockOffLeavesClaimsAlone(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		for _, offset := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
-			t.Run(offset.String(), func(t *testing.T) {
-				t.Parallel()
-				db, _ := dbtest.OpenPlace(t, dbtest.Fresh(t, db.Dialect()))
-				var off atomic.Int64
-				var ran sync.Map // event => when it ran first
-				var runs atomic.Int64
-				reg := durable.NewRegistry()
-				reg.RegisterFunc("s2", "order.item.", func(_ context.Context, e events.Event) error {
-					ran.LoadOrStore(e.ID, time.Now())
-					runs.Add(1)
-					return nil
-				})
-				id, over := claimByAnother(t, db, newEngine(t, db, reg))
-				off.Store(int64(offset))
-				logs := &rig.Logs{}
-				engine := startEngine(t, db, reg, shortLease, sweepEvery(time.Second), func(c *loam.Config) {
-					c.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
-					c.Logger = slog.New(logs)
-				})
-				free := killEvent(2)
-				if err := engine.Publish(inTenant(t), "order.item.placed", nil, events.WithID(free)); err != nil {
-					t.Fatal(err)
-				}
-				// It has had the time to look at claims, every 200 ms, and for what is due.
-				until(t, time.Minute, "swept", func() bool { return sweeps(t, db) >= 4 })
-				var claims int
-				rig.Scan(t, db, `SELECT count(*) FROM processed_events WHERE owner = 'another' AND status = 'in_progress' AND lease_until > $1`,
-					[]any{time.Now().UnixMilli()}, &claims)
-				if n := count(t, db, `status = 'pending' AND runs = 0`); n != 2 || runs.Load() != 0 || claims != 1 {
-					t.Errorf("with the clock off: %d rows wait, %d runs, %d claims of the other", n, runs.Load(), claims)
-				}
-				off.Store(0)
-				until(t, 3*time.Minute, "delivered after the clock is right", func() bool { return delivered(t, db, "s2") == 2 })
-				at, _ := ran.Load(id)
-				if early := over.Sub(at.(time.Time)); early > 0 || runs.Load() != 2 {
-					t.Errorf("the claimed event ran %v before the lease was over; %d runs in all", early, runs.Load())
-				}
-				if len(logs.Lines("ERROR", "the clock of this process is off")) != 1 || len(logs.Lines("the clock of this process is right again")) != 1 {
-					t.Error("the log does not say once that the clock is off, and once that it is right")
-				}
-			})
+		// Both at once: a comparison comes in a minute.
+		both := map[string]*wrongClock{
+			"ahead":  startWithWrongClock(t, db.Dialect(), 20*time.Minute),
+			"behind": startWithWrongClock(t, db.Dialect(), -20*time.Minute),
+		}
+		for name, p := range both {
+			// It has had the time to look at claims, every 200 ms, and for what is due.
+			until(t, time.Minute, "swept", func() bool { return sweeps(t, p.db) >= 4 })
+			var claims int
+			rig.Scan(t, p.db, `SELECT count(*) FROM processed_events WHERE owner = 'another' AND status = 'in_progress' AND lease_until > $1`,
+				[]any{time.Now().UnixMilli()}, &claims)
+			if n := count(t, p.db, `status = 'pending' AND runs = 0`); n != 2 || p.runs.Load() != 0 || claims != 1 {
+				t.Errorf("%s: with the clock off %d rows wait, %d runs, %d claims of the other", name, n, p.runs.Load(), claims)
+			}
+			p.off.Store(0)
+		}
+		for name, p := range both {
+			until(t, 3*time.Minute, "delivered after the clock is right", func() bool { return delivered(t, p.db, "s2") == 2 })
+			at, _ := p.ran.Load(p.claim)
+			if early := p.over.Sub(at.(time.Time)); early > 0 || p.runs.Load() != 2 {
+				t.Errorf("%s: the claimed event ran %v before the lease was over; %d runs in all", name, early, p.runs.Load())
+			}
+			if len(p.logs.Lines("ERROR", "the clock of this process is off")) != 1 || len(p.logs.Lines("the clock of this process is right again")) != 1 {
+				t.Errorf("%s: the log does not say once that the clock is off, and once that it is right", name)
+			}
 		}
 	})
 }

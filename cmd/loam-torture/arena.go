@@ -93,7 +93,7 @@ func (a *arena) launch(o orders) (*proc, error) {
 	a.lastN++
 	o.N = a.lastN
 	a.mu.Unlock()
-	o.Database, o.Location, o.Dir, o.Seed = a.database, a.location, a.files, a.seed
+	o.Database, o.Location, o.Dir, o.Seed, o.Crowd = a.database, a.location, a.files, a.seed, a.crowd
 	env, err := json.Marshal(o)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,7 @@ func (a *arena) attackUntil(ctx context.Context) {
 	for {
 		a.wait(ctx, leastPause+time.Duration(a.random(int(mostPause-leastPause))))
 		if ctx.Err() != nil {
+			a.noteMade(last)
 			return
 		}
 		if len(deck) == 0 {
@@ -51,6 +52,21 @@ func (a *arena) attackUntil(ctx context.Context) {
 		deck = deck[1:]
 		all.Go(func() { next.run(last, a) })
 	}
+}
+
+// noteMade notes how many deliveries are made, delivered or dead, when the attacks end. The last of them may have cut the
+// parent off.
+func (a *arena) noteMade(ctx context.Context) {
+	for range 100 {
+		var n int
+		err := a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status <> 'pending'`).Scan(&n)
+		if err == nil {
+			a.diary.add("over", n)
+			return
+		}
+		a.wait(ctx, 100*time.Millisecond)
+	}
+	a.diary.add("v", "the deliveries cannot be counted")
 }
 
 func (a *arena) shuffled() []attack {

@@ -30,6 +30,8 @@ type orders struct {
 	Publish int
 	// Capture is how events are captured, and how those are that are published again.
 	Capture [2]string
+	// Crowd is how many subscribers there are in the crowd.
+	Crowd int
 	// After is the number of the publisher whose place this one takes, 0 for none: what that one has not confirmed may be
 	// published again.
 	After int
@@ -145,7 +147,7 @@ func (c *child) engineFor(reg *durable.Registry, capture string) (*loam.Engine, 
 		Logger: slog.New(logWatcher{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), c.diary}),
 		Now:    func() time.Time { return time.Now().Add(c.Shift) },
 		Lease:  lease, TakeoverMargin: margin, RenewEvery: renewEvery, LostClaimsEvery: lostEvery, SweepEvery: sweepEvery,
-		MaxClockSkew: margin, CrashLimit: 1000, Concurrency: 32, HandlerTimeout: time.Minute,
+		MaxClockSkew: margin, CrashLimit: 1000, Concurrency: 32 + crowdConcurrency*c.Crowd, HandlerTimeout: time.Minute,
 		StuckAfter: time.Minute, // no handler is; a process that was suspended could think so
 		// Short: the parent's patience with a process that is to end is longer.
 		DrainTimeout: 2 * time.Second, StopTimeout: 10 * time.Second,

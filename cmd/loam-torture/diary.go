@@ -33,6 +33,8 @@ import (
 //	stop TIME P AFTER             suspended from TIME to AFTER
 //	lease TIME P TENANT EVENT KEY LEASE_UNTIL STARTED_AT   the claims while P was suspended, read at TIME
 //	exit TIME P CODE
+//	crowd TIME N                  how many subscribers there are in the crowd
+//	over TIME MADE                the attacks end; so many deliveries are made
 //	full TIME AFTER               nothing could be written from TIME to AFTER: the disk was full, the server out of reach
 type diary struct {
 	mu sync.Mutex

@@ -61,6 +61,9 @@ type refusal struct {
 
 // evidence is all that the processes have written.
 type evidence struct {
+	subscribers []subscriber
+	attacked    int // deliveries that were made when the attacks ended
+
 	lives     map[int]*life
 	runs      map[what][]handled
 	events    map[uuid.UUID]told
@@ -74,7 +77,8 @@ type evidence struct {
 
 func newEvidence() *evidence {
 	return &evidence{
-		lives: map[int]*life{}, runs: map[what][]handled{}, events: map[uuid.UUID]told{}, errors: map[string]int{},
+		subscribers: subscribers,
+		lives:       map[int]*life{}, runs: map[what][]handled{}, events: map[uuid.UUID]told{}, errors: map[string]int{},
 		refused: map[refusal]int{}, overtaken: map[what][]int{},
 	}
 }

@@ -20,7 +20,7 @@ var errScripted = errors.New("as the script says")
 
 func (c *child) register(reg *durable.Registry) {
 	var runs atomic.Int64
-	for _, s := range subscribers {
+	for _, s := range withCrowd(c.Crowd) {
 		opts := s.options(c.db.Dialect())
 		if s.transactional {
 			reg.RegisterTx(s.key, s.pattern, func(ctx context.Context, tx *sql.Tx, e events.Event) error {
@@ -85,7 +85,8 @@ func (c *child) work(ctx context.Context, s subscriber, e events.Event, tx *sql.
 	if tx != nil {
 		err = post(ctx, tx, e.TenantID, id)
 	}
-	if err == nil {
+	script := scriptOf(id, s.key)
+	if err == nil && (!s.crowd || script.by != succeeds) {
 		before, err = c.past(ctx, s, e, tx)
 	}
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *child) work(ctx context.Context, s subscriber, e events.Event, tx *sql.
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return scriptOf(id, s.key).next(before.attempts-before.timeouts, before.runs), nil
+		return script.next(before.attempts-before.timeouts, before.runs), nil
 	case <-ctx.Done():
 		return cutShort, nil
 	}

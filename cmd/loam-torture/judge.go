@@ -120,7 +120,7 @@ func (a *arena) eachRow(ctx context.Context, yield func(row) error) error {
 
 // judgeState compares the rows with the publishers' and the handlers' diaries.
 func (ev *evidence) judgeState(st *state, v *verdict) error {
-	have := map[uuid.UUID]uint{} // a bit for each subscriber
+	have := map[uuid.UUID]uint64{} // a bit for each subscriber
 	delivered, posted := 0, map[uuid.UUID]bool{}
 	err := st.rows(func(r row) error {
 		v.rows++
@@ -155,21 +155,21 @@ func (ev *evidence) judgeState(st *state, v *verdict) error {
 	for _, n := range ev.refused {
 		v.refused += n
 	}
-	v.errors, v.givenUp = ev.errors, ev.givenUp
+	v.errors, v.givenUp, v.attacked = ev.errors, ev.givenUp, ev.attacked
 	for _, text := range ev.violation {
 		v.wrong("%s", text)
 	}
 	return nil
 }
 
-func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint, v *verdict) {
+func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint64, v *verdict) {
 	if _, ok := ev.events[r.w.event]; !ok {
 		v.wrong("%v: there is a row (%s), and nobody published the event", r.w, r.id)
 		return
 	}
-	bit, p := uint(0), plan(r.w.event)
-	for i := range subscribers {
-		if subscribers[i].key == r.w.key && subscribers[i].matches(r.name) {
+	bit, p := uint64(0), plan(r.w.event)
+	for i, s := range ev.subscribers {
+		if s.key == r.w.key && s.matches(r.name) {
 			bit = 1 << i
 		}
 	}
@@ -221,11 +221,11 @@ func (ev *evidence) judgeRow(r row, have map[uuid.UUID]uint, v *verdict) {
 }
 
 // judgeEvent checks that an event has all its rows or, if it was not confirmed, none, and its own row likewise.
-func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint, st *state, v *verdict) {
+func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint64, st *state, v *verdict) {
 	p := plan(id)
-	want := uint(0)
-	for i := range subscribers {
-		if subscribers[i].matches(p.name) {
+	want := uint64(0)
+	for i, s := range ev.subscribers {
+		if s.matches(p.name) {
 			want |= 1 << i
 		}
 	}
@@ -239,10 +239,10 @@ func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint, st *state, v *ve
 			v.wrong("event %s was rolled back, and has deliveries", id)
 		}
 	case have != want && (t.committed != 0 || have != 0 || queued):
-		for i := range subscribers {
+		for i, s := range ev.subscribers {
 			if missing := want &^ have; missing&(1<<i) != 0 {
 				v.lost++
-				v.wrong("event %s (committed: %v, in event_queue: %v) has no delivery for %s", id, t.committed != 0, queued, subscribers[i].key)
+				v.wrong("event %s (committed: %v, in event_queue: %v) has no delivery for %s", id, t.committed != 0, queued, s.key)
 			}
 		}
 	}

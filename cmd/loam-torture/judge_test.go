@@ -367,6 +367,7 @@ func TestDiaries(t *testing.T) {
 	}
 	id, other := uuid.UUID{1}, uuid.UUID{2}
 	w := what{id, "acme", "stock.move"}
+	parent.addAt("crowd", 4, 3)
 	parent.addAt("start", 5, 1, "work", 30, int64(-time.Millisecond), 4711)
 	parent.addAt("start", 6, 2, "-", 30, 0, 4712)
 	parent.addAt("lease", 7, 1, "acme", id, "stock.move", 9, 8)
@@ -374,6 +375,7 @@ func TestDiaries(t *testing.T) {
 	parent.addAt("kill", 30, 1, 31)
 	parent.addAt("exit", 40, 2, 1)
 	parent.addAt("full", 41, 42)
+	parent.addAt("over", 43, 12345)
 	child.addAt("s", 11, 1, "acme", id, "stock.move")
 	child.addAt("s", 12, 2, "acme", id, "stock.move")
 	child.addAt("c", 13, 1, "lost")
@@ -402,6 +404,9 @@ func TestDiaries(t *testing.T) {
 	}
 	if l := ev.lives[2]; l.work || l.ended != 40 || l.code != 1 {
 		t.Errorf("process 2: %+v", l)
+	}
+	if len(ev.subscribers) != len(subscribers)+3 || ev.attacked != 12345 {
+		t.Errorf("%d subscribers, %d deliveries when the attacks ended", len(ev.subscribers), ev.attacked)
 	}
 	if !slices.Equal(ev.full, [][2]int64{{41, 42}}) {
 		t.Errorf("full: %v", ev.full)

@@ -37,6 +37,7 @@ type options struct {
 	database string
 	capture  string
 	rate     int
+	crowd    int
 	dir      string
 	judge    string
 	seed     uint64
@@ -68,6 +69,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.capture, "capture", captureBoth, "how events are captured, the `mode`: "+strings.Join(captures, ", ")+
 		" (by turns, so that processes of either kind work side by side)")
 	fs.IntVar(&o.rate, "rate", 60, "how many `events` a second to publish, while the workers keep up")
+	fs.IntVar(&o.crowd, "crowd", 0, "how many more `subscribers` every event has that nearly always succeed: for more deliveries")
 	fs.StringVar(&o.dir, "dir", "", "where to put the database and the files, in a new `directory` (default: the system's temporary one)")
 	fs.Uint64Var(&o.seed, "seed", 0, "the `number` that the attacks are drawn with (default: a new one)")
 	fs.StringVar(&o.judge, "judge", "", "judge the files of an earlier run on SQLite again, in this `directory`, instead of a run")
@@ -85,6 +87,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if o.rate < leastRate || o.rate > mostRate {
 		errs = append(errs, fmt.Errorf("-rate: %d is not between %d and %d", o.rate, leastRate, mostRate))
+	}
+	if o.crowd < 0 || o.crowd > mostCrowd {
+		errs = append(errs, fmt.Errorf("-crowd: %d is not between 0 and %d", o.crowd, mostCrowd))
 	}
 	if backends[o.database] == nil {
 		errs = append(errs, fmt.Errorf("-database: %q is not known, it must be one of: %s", o.database, strings.Join(backendNames(), ", ")))
@@ -128,6 +133,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "loam-torture:", err)
 		return 1
 	}
+	fmt.Fprintln(stdout, v.deliveries())
 	fmt.Fprintln(stdout, v.line())
 	if !v.good() {
 		return 1

@@ -14,7 +14,7 @@ import (
 	"github.com/openloam/loam/tenant"
 )
 
-// backlogLimit is how many pending deliveries and events make publishers wait, so that the end can be reached.
+// backlogLimit is how many pending deliveries and events make publishers wait, without a crowd, so that the end can be reached.
 const backlogLimit = 1500
 
 // publish publishes until ctx ends, at about the rate it was given.
@@ -48,7 +48,7 @@ func (c *child) publish(ctx context.Context) error {
 			var n int
 			err := c.db.Read().QueryRowContext(ctx, `SELECT (SELECT count(*) FROM event_deliveries WHERE status = 'pending')
 				+ (SELECT count(*) FROM event_queue WHERE status = 'pending')`).Scan(&n)
-			full = err == nil && n > backlogLimit
+			full = err == nil && n > backlogLimit+crowdBacklog*c.Crowd
 		}
 		if full {
 			continue

@@ -74,7 +74,14 @@ func (ev *evidence) parentLine() func(letter string, at int64, words []string) e
 		if err != nil {
 			return err
 		}
-		if letter == "full" {
+		switch letter {
+		case "crowd":
+			ev.subscribers = withCrowd(int(n[0]))
+			return nil
+		case "over":
+			ev.attacked = int(n[0])
+			return nil
+		case "full":
 			ev.full = append(ev.full, [2]int64{at, n[0]})
 			return nil
 		}
@@ -113,7 +120,7 @@ func (ev *evidence) parentLine() func(letter string, at int64, words []string) e
 
 // numbers parses the words of a parent's line that are numbers.
 func numbers(words []string, letter string) ([]int64, error) {
-	places := map[string][]int{"start": {0, 3}, "kill": {0, 1}, "exit": {0, 1}, "stop": {0, 1}, "lease": {0, 4, 5}, "full": {0}}[letter]
+	places := map[string][]int{"start": {0, 3}, "kill": {0, 1}, "exit": {0, 1}, "stop": {0, 1}, "lease": {0, 4, 5}, "full": {0}, "crowd": {0}, "over": {0}}[letter]
 	var out []int64
 	for _, i := range places {
 		if i >= len(words) {
@@ -138,10 +145,8 @@ func intern(s string) string {
 			return t
 		}
 	}
-	for i := range subscribers {
-		if s == subscribers[i].key {
-			return subscribers[i].key
-		}
+	if known, ok := knownKeys[s]; ok {
+		return known.key
 	}
 	return s
 }

@@ -46,7 +46,7 @@ func torture(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdi
 	began := time.Now()
 	attacking, done := context.WithTimeout(ctx, o.length)
 	defer done()
-	stopProgress := a.progress(ctx, began)
+	stopProgress, stopWatching := a.progress(ctx, began), a.watch(ctx)
 	for _, s := range a.slots {
 		a.fillSlot(s)
 	}
@@ -54,6 +54,7 @@ func torture(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdi
 	fmt.Fprintf(stderr, "%s the attacks are over, settling\n", since(began))
 	settled := a.settle(ctx)
 	stopProgress()
+	stopWatching()
 	took := time.Since(began)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -105,6 +106,7 @@ func (a *arena) prepare(ctx context.Context) (err error) {
 	if a.diary, err = openDiary(a.files, parentDiary); err != nil {
 		return err
 	}
+	a.diary.add("crowd", a.crowd)
 	if a.db, err = a.backend.open(ctx, a.location); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ type verdict struct {
 	events, kills, stops int
 	queued, posted       int // events through event_queue, and in the books
 	rows, runs, repeats  int
+	attacked             int // rows that were final when the attacks ended
 	lost, overlaps       int
 	refused              int
 	overtaken            int // runs of zombies whose outcome had to be refused
@@ -45,6 +46,11 @@ func (v *verdict) recovered(took time.Duration, ok bool) {
 }
 
 func (v *verdict) good() bool { return v != nil && v.wrongs == 0 && v.lost == 0 && v.overlaps == 0 }
+
+// deliveries is the line before the last.
+func (v *verdict) deliveries() string {
+	return fmt.Sprintf("deliveries=%d attacked=%d", v.rows, v.attacked)
+}
 
 // line is the last one.
 func (v *verdict) line() string {
