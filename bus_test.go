@@ -62,7 +62,7 @@ func TestTwoServices(t *testing.T) {
 		}
 		billingDB, _ := dbtest.OpenPlace(t, dbtest.Fresh(t, db.Dialect()))
 		shop := service("shop", db)
-		service("billing", billingDB)
+		billing := service("billing", billingDB) // which sends nothing
 		// Nobody listens there: a publish that connected would fail, or wait.
 		publisher := newEngine(t, db, durable.NewRegistry(), func(c *loam.Config) {
 			c.Capture, c.Bus = loam.Outbox, newBus(t, "nats://127.0.0.1:1", "shop")
@@ -90,10 +90,12 @@ func TestTwoServices(t *testing.T) {
 		if err := publisher.Publish(inTenant(t), "shop.order.placed", events.Payload{"order": "A-2"}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 60*time.Second, "seen as away", func() bool {
-			r := shop.Health(t.Context())
-			return r.BusAway > 0 && strings.Contains(strings.Join(r.Problems, "\n"), "The bus has not been reached for")
-		})
+		for _, engine := range []*loam.Engine{shop, billing} {
+			until(t, 60*time.Second, "seen as away", func() bool {
+				r := engine.Health(t.Context())
+				return r.BusAway > 0 && strings.Contains(strings.Join(r.Problems, "\n"), "The bus has not been reached for")
+			})
+		}
 		broker.Up()
 		expect("A-3")
 		for range 2 { // and A-2, in whatever order
@@ -104,6 +106,8 @@ func TestTwoServices(t *testing.T) {
 				t.Errorf("%s ran %d times, of %v", name, got[name], got)
 			}
 		}
-		until(t, 60*time.Second, "seen as back", func() bool { return shop.Health(t.Context()).BusAway == 0 })
+		until(t, 60*time.Second, "seen as back", func() bool {
+			return shop.Health(t.Context()).BusAway == 0 && billing.Health(t.Context()).BusAway == 0
+		})
 	})
 }

@@ -83,9 +83,8 @@ func (e *Engine) queueNow(ctx context.Context, r *health.Report, problem func(fo
 	if !s.Oldest.IsZero() {
 		r.QueueOldest = max(0, r.At.Sub(s.Oldest))
 	}
-	if away := e.queue.Away(); !away.IsZero() {
-		r.BusAway = max(1, r.At.Sub(away))
-		problem("The bus has not been reached for %v. Events wait in event_queue and are sent when it is back; the log says why.",
+	if r.BusAway = e.busAway(r.At); r.BusAway > 0 {
+		problem("The bus has not been reached for %v. What is published waits in event_queue, and what others sent in the bus; the log says why.",
 			r.BusAway.Round(time.Second))
 	}
 	if r.QueueOldest > queueLate {
@@ -96,6 +95,20 @@ func (e *Engine) queueNow(ctx context.Context, r *health.Report, problem func(fo
 		problem("%d rows of event_queue are dead_lettered: their events reach nobody until somebody mends and requeues them.", s.DeadLettered)
 	}
 	return nil
+}
+
+// busAway is how long the bus has been away, for the relay or the consumer of this process; 0 if it is not.
+func (e *Engine) busAway(now time.Time) time.Duration {
+	if e.cfg.Bus == nil {
+		return 0
+	}
+	var longest time.Duration
+	for _, since := range []time.Time{e.queue.Away(), e.cfg.Bus.Away()} {
+		if !since.IsZero() {
+			longest = max(longest, 1, now.Sub(since))
+		}
+	}
+	return longest
 }
 
 // dueNow adds what the tenant in ctx has due.

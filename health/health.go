@@ -24,7 +24,8 @@ type Report struct {
 	QueueOldest  time.Duration `json:"queue_oldest_ns"`
 	// QueueDeadLettered are the rows of event_queue that wait for an operator, counted up to 10,000.
 	QueueDeadLettered int `json:"queue_dead_lettered"`
-	// BusAway is how long the relay of this process has not been able to reach the bus; 0 if it can, or there is none.
+	// BusAway is how long the relay or the consumer of this process has not been able to reach the bus; 0 if both can, or there
+	// is none.
 	BusAway time.Duration `json:"bus_away_ns"`
 	// LastSweep is when a sweep last ended, here or in another process; zero if none did in the last hour.
 	LastSweep time.Time `json:"last_sweep"`

@@ -118,7 +118,11 @@ func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store message %s as dead_lettered: %w", l.Origin, err)
+		err = fmt.Errorf("store message %s as dead_lettered: %w", l.Origin, err)
+		if ctx.Err() != nil || database.Unavailable(err) || errors.Is(err, database.ErrConflict) {
+			err = Unavailable(err)
+		}
+		return err
 	}
 	q.metrics.deadLettered.Add(ctx, added)
 	return nil

@@ -145,6 +145,9 @@ func TestReceiveWithTheDatabaseAway(t *testing.T) {
 			if err := all(t, r.Queue.Receive(t.Context(), evs)); !outbox.IsUnavailable(err) || !errors.Is(err, away) {
 				t.Errorf("with the error %v: %v", away, err)
 			}
+			if err := r.Queue.DeadLetter(t.Context(), letter(evs[0], "LOAM:1")); !outbox.IsUnavailable(err) || !errors.Is(err, away) {
+				t.Errorf("a letter, with the error %v: %v", away, err)
+			}
 		}
 		faults.Before(nil)
 		cfg := r.Queue.Config

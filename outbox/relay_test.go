@@ -228,7 +228,7 @@ func TestAPoisonRow(t *testing.T) {
 			r.Enqueue("acme", paid, events.Payload{"n": i})
 		}
 		faults.Before(func(op dbtest.Op) error {
-			if strings.HasPrefix(strings.TrimSpace(op.SQL), "INSERT INTO event_deliveries") && strings.Contains(fmt.Sprint(op.Args), fmt.Sprintf(`\"n\":%d,`, poison)) {
+			if strings.HasPrefix(strings.TrimSpace(op.SQL), "INSERT INTO event_deliveries") && strings.Contains(strings.ReplaceAll(fmt.Sprint(op.Args), `\`, ""), fmt.Sprintf(`"n":%d,`, poison)) {
 				return errors.New("poison")
 			}
 			return nil

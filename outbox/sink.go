@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/openloam/loam/events"
 )
@@ -29,6 +30,8 @@ type Bus interface {
 	// deliveries calls it once. It connects by itself, again after every outage, and is silent but for one log line at the
 	// begin of an outage and one at its end.
 	Consume(ctx context.Context, in Inbox)
+	// Away is since when Consume has not been able to receive, because the broker is away; zero if it can, or does not run.
+	Away() time.Time
 }
 
 // Inbox is where a bus brings what it has for this service. It is safe for use by several goroutines.
@@ -39,7 +42,7 @@ type Inbox interface {
 	// adds nothing.
 	Receive(ctx context.Context, evs []events.Event) []error
 	// DeadLetter stores a message that is given up as a row that is dead_lettered, once, however often it is called. An error
-	// says that the database failed.
+	// marked by Unavailable says that the database is away; any other that it does not take this letter.
 	DeadLetter(ctx context.Context, l Letter) error
 	// Attempts is how often a message is received before it is given up: that of the rows of event_queue.
 	Attempts() int

@@ -50,7 +50,8 @@ type Bus struct {
 	js     jetstream.JetStream
 	closed bool
 
-	ready   atomic.Bool           // the stream was looked at on this connection
+	ready   atomic.Bool // the stream was looked at on this connection
+	away    atomic.Pointer[time.Time]
 	trouble atomic.Pointer[error] // why it is not connected
 }
 
@@ -184,6 +185,24 @@ func (b *Bus) handlers(o *nats.Options) {
 			ended(nc)
 		}
 	}
+}
+
+// Away implements outbox.Bus, by Config.Now.
+func (b *Bus) Away() time.Time {
+	if since := b.away.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
+}
+
+// since notes that the broker is away, or that it is not.
+func (b *Bus) since(away bool) {
+	if !away {
+		b.away.Store(nil)
+		return
+	}
+	now := b.cfg.Now()
+	b.away.CompareAndSwap(nil, &now)
 }
 
 // closeLimit is how long Close waits for what is on its way.

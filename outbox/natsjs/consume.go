@@ -97,6 +97,7 @@ func (b *Bus) Consume(ctx context.Context, in outbox.Inbox) {
 // pull fetches messages until ctx ends, however often the broker is away.
 func (c *consuming) pull(ctx context.Context) {
 	defer c.hold.close()
+	defer c.since(false)
 	defer func() {
 		if c.listening != nil {
 			_ = c.listening.Unsubscribe() // or the connection is closed
@@ -112,6 +113,7 @@ func (c *consuming) pull(ctx context.Context) {
 		}
 		if failures++; failures > 1 { // a consumer that moves to another server, or was deleted, is made good by the next try
 			c.broker.Failed(ctx, c.cfg.Logger, receiving, err)
+			c.since(true)
 		}
 		pause(ctx, failures)
 	}
@@ -165,6 +167,7 @@ func (c *consuming) fetchAll(ctx context.Context) (fetched bool, err error) {
 		if silent == 0 {
 			fetched = true
 			c.broker.Succeeded(ctx, c.cfg.Logger, receiving)
+			c.since(false)
 		}
 	}
 }

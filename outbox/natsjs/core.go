@@ -30,9 +30,11 @@ func (b *Bus) consumeCore(ctx context.Context, in outbox.Inbox) {
 		if err != nil && ctx.Err() == nil {
 			failures++
 			c.broker.Failed(ctx, b.cfg.Logger, receiving, err)
+			c.since(true)
 			pause(ctx, failures)
 		}
 	}
+	c.since(false)
 	if sub == nil {
 		return
 	}
