@@ -55,7 +55,7 @@ func TestTwoServices(t *testing.T) {
 		service := func(name string, db *database.DB) *loam.Engine {
 			reg := durable.NewRegistry()
 			reg.RegisterFunc(name+".books", "shop.", func(_ context.Context, e events.Event) error {
-				ran <- name + " " + e.Payload["order"].(string) //nolint:forcetypeassert,errcheck // published below
+				ran <- name + " " + e.Payload["order"].(string) //nolint:forcetypeassert // published below
 				return nil
 			})
 			return startEngine(t, db, reg, func(c *loam.Config) { c.Capture, c.Bus = loam.Outbox, newBus(t, broker.URL(), name) })

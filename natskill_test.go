@@ -69,7 +69,7 @@ func onTheBus(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bus.Close(), noteDuplicates(reader)) }()
+	defer func() { err = errors.Join(err, bus.Close(), noteDuplicates(context.WithoutCancel(ctx), reader)) }()
 	ahead := time.Duration(envInt(aheadEnv)) * time.Second
 	return work(ctx, reg, func(c *loam.Config) {
 		shortLease(c)
@@ -80,9 +80,9 @@ func onTheBus(ctx context.Context) (err error) {
 }
 
 // noteDuplicates leaves a file that says how many of the events that this process sent the broker had already.
-func noteDuplicates(reader sdkmetric.Reader) error {
+func noteDuplicates(ctx context.Context, reader sdkmetric.Reader) error {
 	var all metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &all); err != nil {
+	if err := reader.Collect(ctx, &all); err != nil {
 		return err
 	}
 	for _, scope := range all.ScopeMetrics {

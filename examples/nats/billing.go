@@ -86,7 +86,7 @@ func startBilling(ctx context.Context, out io.Writer, dir, url string) (*billing
 	if err != nil {
 		return nil, err
 	}
-	b := &billing{cmd: exec.Command(self, "-billing", dir), works: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // this program
+	b := &billing{cmd: exec.CommandContext(context.WithoutCancel(ctx), self, "-billing", dir), works: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // this program
 	b.cmd.Env = append(os.Environ(), natsjs.URLEnv+"="+url)
 	b.cmd.Stderr = os.Stderr
 	stdout, err := b.cmd.StdoutPipe()
