@@ -35,6 +35,7 @@ func receiveWith(t *testing.T, url string, config func(*natsjs.Config), in outbo
 	s := newSender(t, url, config)
 	s.Backoff(quick)
 	s.Hurry()
+	s.AckWait(10 * time.Second) // nats.go loses what comes more than a second late on a busy machine; then it comes again
 	for _, c := range change {
 		c(s.Bus)
 	}

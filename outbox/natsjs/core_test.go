@@ -32,7 +32,7 @@ func receiveCore(t *testing.T, s *server.Server, service string, in outbox.Inbox
 func TestCoreIsShared(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
-		const n = 200
+		const n = 80
 		s := natsserver.Run(t, func(o *server.Options) { o.JetStream = false })
 		from := newSender(t, s.ClientURL(), func(c *natsjs.Config) { c.Mode = natsjs.Core })
 		from.send(many(t, 5)...) // to nobody

@@ -128,6 +128,10 @@ func TestKilledInItsLastDelivery(t *testing.T) {
 		r := mailer(rig.New(t, db))
 		short := ackWait(200 * time.Millisecond)
 		ensured(t, url, "mail", outbox.DefaultMaxAttempts, short)
+		answers, err := js.Conn().SubscribeSync("$JS.ACK." + natsjs.DefaultStream + ".mail.>")
+		if err != nil {
+			t.Fatal(err)
+		}
 		evs := []events.Event{event(t, paid, events.Payload{"n": 1}), event(t, paid, events.Payload{"n": 2})}
 		from := newSender(t, url)
 		from.send(evs[0])
@@ -149,9 +153,26 @@ func TestKilledInItsLastDelivery(t *testing.T) {
 			!strings.HasPrefix(row.Origin, natsjs.DefaultStream+"/1@") || !strings.Contains(row.LastError, "its last delivery was not answered") {
 			t.Errorf("%+v", row)
 		}
-		eventually(t, "it is counted", func() bool { return p.count("loam.nats.exhausted") == 1 })
-		if n := len(p.logs.Lines("ERROR event exhausted max deliveries", "event_id="+evs[0].ID, "deliveries=5")); n != 1 || p.count("loam.nats.dead_lettered") != 1 {
-			t.Errorf("%d dead letters are counted; the log is\n%s", p.count("loam.nats.dead_lettered"), strings.Join(p.logs.Lines(), "\n"))
+		said := func() int {
+			return len(p.logs.Lines("ERROR event exhausted max deliveries", "event_id="+evs[0].ID, "deliveries=5"))
+		}
+		eventually(t, "it is logged", func() bool { return said() > 0 }) // after it was counted, and released
+		if e, d := p.count("loam.nats.exhausted"), p.count("loam.nats.dead_lettered"); said() != 1 || e != 1 || d != 1 {
+			t.Errorf("%d exhausted, %d dead letters; the log is\n%s", e, d, strings.Join(p.logs.Lines(), "\n"))
+		}
+		for _, nc := range []*nats.Conn{p.Connection(), js.Conn()} { // so that what p has said is here
+			if err := nc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			answer, err := answers.NextMsg(time.Millisecond)
+			if err != nil {
+				t.Fatalf("the message was not released: %v", err)
+			}
+			if string(answer.Data) == "+TERM" {
+				break
+			}
 		}
 		eventually(t, "the work queue is empty", func() bool { return stored(t, js) == 0 })
 		if err := r.Queue.Requeue(t.Context(), row.ID); err != nil || len(r.Rows("acme")) != 2 {
@@ -250,5 +271,34 @@ func TestAdvisoryOfAMessageThatIsGone(t *testing.T) {
 		len(p.logs.Lines("ERROR a message exhausted max deliveries, and is no more in the stream", "message=LOAM_EVENTS/1")) != 1 ||
 		!strings.HasPrefix(in.buried()[0].Origin, "LOAM_EVENTS/2@") || len(p.logs.Lines("WARN advisory not understood")) != 1 {
 		t.Errorf("%+v, the log is\n%s", in.buried(), strings.Join(p.logs.Lines(), "\n"))
+	}
+}
+
+// The broker says once that a message's deliveries are used up, and a fetch has it say so: none is made before what is said is
+// stored for this service.
+//
+// contract: N-03
+func TestAdvisoriesAreKeptFirst(t *testing.T) {
+	t.Parallel()
+	url := natsserver.Run(t).ClientURL()
+	nc := watcher(t, url).Conn()
+	requests, err := nc.SubscribeSync("$JS.API.CONSUMER.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, url, "mail", &scripted{})
+	for {
+		request, err := requests.NextMsg(slow)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case strings.HasPrefix(request.Subject, "$JS.API.CONSUMER.CREATE."+natsjs.DefaultStream+"_ADVISORIES.mail."):
+			return
+		case strings.HasPrefix(request.Subject, "$JS.API.CONSUMER.MSG.NEXT."):
+			t.Fatalf("%s before advisories are kept", request.Subject)
+		}
 	}
 }

@@ -32,9 +32,20 @@ func TestMain(m *testing.M) {
 
 const paid = "billing.invoice.paid"
 
-// slow is longer than anything takes on a machine that is busy, and shorter than the limits of a minute that a test shows not to be
-// waited for.
-const slow = 30 * time.Second
+const (
+	// slow is longer than anything takes on a machine that is busy.
+	slow = time.Minute
+	// patient is a limit of a bus that a test shows not to be waited for, nor half of it.
+	patient = 5 * time.Minute
+)
+
+// amount is how many of something a test needs, or how long it takes: more by night.
+func amount[T int | time.Duration](ci, night T) T {
+	if os.Getenv("LOAM_NIGHTLY") != "" {
+		return night
+	}
+	return ci
+}
 
 // sender is a bus under test, with what it logs and counts.
 type sender struct {
@@ -113,7 +124,7 @@ func event(t *testing.T, name string, p events.Payload) events.Event {
 // watcher is a connection of the test's own.
 func watcher(t *testing.T, url string, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url, options...)
+	nc, err := nats.Connect(url, append(options, nats.Timeout(slow))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +149,7 @@ func stored(t *testing.T, js jetstream.JetStream) uint64 {
 // eventually waits until ok, at most a minute: that is for a machine that is busy.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(slow); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within a minute: %s", what)
 		}

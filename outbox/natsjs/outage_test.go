@@ -41,7 +41,8 @@ func TestAnOutageOfTwoDays(t *testing.T) {
 		broker.Kill()
 		enqueue(t, r, order, 40)
 		tried := 0
-		for end := r.Clock.Now().Add(48 * time.Hour); r.Clock.Now().Before(end); r.Clock.Add(10 * time.Minute) {
+		step := amount(time.Hour, 10*time.Minute)
+		for end := r.Clock.Now().Add(48 * time.Hour); r.Clock.Now().Before(end); r.Clock.Add(step) {
 			n := round(t, q)
 			if tried > 0 && n > 1 {
 				t.Fatalf("%d rows were tried in one round of an outage", n)
@@ -91,17 +92,15 @@ func TestAFrozenBroker(t *testing.T) {
 	s := newSender(t, broker.URL())
 	s.Short(time.Second, time.Second, 0)
 	s.sendSlowly(event(t, paid, nil))
-	var evs []events.Event
-	for range 2600 {
-		evs = append(evs, event(t, paid, nil))
-	}
+	const n = 800
+	evs := many(t, n)
+	before := s.Connection().Stats().OutMsgs
 	broker.Freeze()
-	began := time.Now()
 	for _, err := range s.Send(t.Context(), evs) {
 		failure(t, "frozen", err, outbox.IsUnavailable)
 	}
-	if took := time.Since(began); took > 8*time.Second { // one limit of a second, not eleven: one for each 256
-		t.Errorf("it took %v", took)
+	if tried := s.Connection().Stats().OutMsgs - before; tried > n/2 { // 256 at once, whose time is over together
+		t.Errorf("%d of %d were tried, each lot of them for a limit's time", tried, n)
 	}
 	broker.Thaw()
 	eventually(t, "all are sent", func() bool {
@@ -112,8 +111,8 @@ func TestAFrozenBroker(t *testing.T) {
 		}
 		return true
 	})
-	if n := stored(t, watcher(t, broker.URL())); n != 2601 {
-		t.Errorf("%d are in the stream, want 2601", n)
+	if got := stored(t, watcher(t, broker.URL())); got != n+1 {
+		t.Errorf("%d are in the stream, want %d", got, n+1)
 	}
 }
 
@@ -136,7 +135,7 @@ func TestABrokerThatReadsNoMore(t *testing.T) {
 	for _, err := range s.Send(t.Context(), evs) {
 		failure(t, "frozen", err, outbox.IsUnavailable)
 	}
-	if took := time.Since(began); took > slow { // nats.go waits for a minute
+	if took := time.Since(began); took > slow-5*time.Second { // nats.go waits for a minute
 		t.Errorf("it took %v", took)
 	}
 	broker.Thaw()
