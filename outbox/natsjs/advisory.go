@@ -19,6 +19,9 @@ const (
 	advisoryStream = "_ADVISORIES"
 	// advisoryAge is how long it is kept at most: longer than the events.
 	advisoryAge = 30 * 24 * time.Hour
+	// buryWait is how long storing a message that is given up may take at least: an advisory that comes again meanwhile would
+	// be logged and counted twice.
+	buryWait = 30 * time.Second
 )
 
 const burying = "storing messages whose last delivery was not answered"
@@ -111,7 +114,7 @@ func (c *consuming) ensureAdvisories(ctx context.Context, js jetstream.JetStream
 		}
 		err = c.denied.asking(ctx, apiConsumerCreate+name+"."+c.cfg.Service+"."+filter, func(ctx context.Context) (err error) {
 			consumer, err = js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
-				Durable: c.cfg.Service, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.cfg.AckWait, MaxDeliver: -1,
+				Durable: c.cfg.Service, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: max(c.cfg.AckWait, buryWait), MaxDeliver: -1,
 			})
 			return err
 		})
