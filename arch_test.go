@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	// 6
 	"internal/dburl":         {"database", "database/postgres", "database/sqlite"},
 	"cmd/loam":               {"internal/dburl", "migrations"},
-	"cmd/loam-torture":       {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "tenant"},
+	"cmd/loam-torture":       {"database", "database/postgres", "database/sqlite", "durable", "events", "loam", "outbox", "outbox/natsjs", "tenant"},
 	"cmd/loam-bench":         {"database", "durable", "events", "internal/dburl", "loam", "tenant"},
 	"examples/admin":         {"admin", "database", "database/sqlite", "durable", "events", "loam", "tenant"},
 	"examples/nats":          {"database/sqlite", "durable", "events", "loam", "outbox", "outbox/natsjs", "tenant"},
@@ -80,7 +80,7 @@ var owner = map[string][]string{
 	"github.com/uptrace/bun": {"database", "durable"},
 	"net/http":               {"admin", "examples/admin", "examples/quickstart"},
 	"html/template":          {"admin", "examples/admin"},
-	"github.com/nats-io/":    {"examples/nats", "internal/natsserver", "outbox/natsjs"},
+	"github.com/nats-io/":    {"cmd/loam-torture", "examples/nats", "internal/natsserver", "outbox/natsjs"},
 	"testing":                {"internal/dbtest", "internal/natsserver", "internal/pgserver", "internal/rig"},
 }
 

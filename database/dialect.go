@@ -3,6 +3,7 @@ package database
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Dialect names a kind of database. Its methods are all that statements differ by.
@@ -52,6 +53,33 @@ func (d Dialect) Each(n int) string {
 		return fmt.Sprintf("json_array_elements(CAST($%d AS json)) AS j (value)", n)
 	}
 	return fmt.Sprintf("json_each($%d) AS j", n)
+}
+
+// Rows is a table j with columns of text c0, c1, … that are bound as parameters from n on: PostgreSQL has an array for each, which
+// it need not parse, and SQLite a JSON array of them all. All columns have the same length. PostgreSQL is not shown how many
+// there are when it plans: it takes them for a few, and looks for each by an index.
+func (d Dialect) Rows(n int, columns ...[]string) (table string, args []any) {
+	names, parts := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = fmt.Sprintf("c%d", i)
+		if d == PostgreSQL {
+			parts[i], args = fmt.Sprintf("(SELECT CAST($%d AS text[]))", n+i), append(args, c)
+			continue
+		}
+		parts[i] = fmt.Sprintf("value ->> %d AS %s", i, names[i])
+	}
+	if d == PostgreSQL {
+		return "unnest(" + strings.Join(parts, ", ") + ") AS j (" + strings.Join(names, ", ") + ")", args
+	}
+	rows := make([][]string, len(columns[0]))
+	for i := range rows {
+		rows[i] = make([]string, len(columns))
+		for c := range columns {
+			rows[i][c] = columns[c][i]
+		}
+	}
+	text, _ := json.Marshal(rows) // strings always encode
+	return "(SELECT " + strings.Join(parts, ", ") + fmt.Sprintf(" FROM json_each($%d)) AS j", n), []any{string(text)}
 }
 
 // LockFree ends a SELECT that locks the rows of alias that nobody has locked, and leaves out the others. On SQLite, where

@@ -42,6 +42,7 @@ type claim struct {
 	ids    []string // to claim
 	aside  []string // asked for as well, and not to be claimed: not due yet, or run by this process
 	handOn []Wakeup // committed together with the claim
+	slots  grant    // of ids
 	repeat bool
 
 	// Set by the transaction:
@@ -66,6 +67,7 @@ func (c *claim) take(ctx context.Context) ([]*run, error) {
 			return c.runs, nil
 		}
 		c.repeat = true
+		c.d.slots.far(c.slots)
 		c.d.inflight.unreserve(c.runs)
 		c.runs = nil
 		if try < claimTries && pause(ctx, c.d.stopping, backoff(try)) {

@@ -52,15 +52,17 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 			ready = append(ready, r.Ref)
 		}
 	}
-	var granted []Ref
+	var granted grant
 	if len(ready) > 0 {
 		var rest []Ref
 		if granted, rest, err = d.slots.take(ctx, d.stopping, ready, d.limit); err != nil {
 			return err
 		}
-		later = append(later, rest...)
-		for _, r := range granted {
-			c.ids = append(c.ids, r.ID)
+		c.slots, later = granted, append(later, rest...)
+		for _, r := range ready {
+			if granted[r.ID] != nil {
+				c.ids = append(c.ids, r.ID)
+			}
 		}
 	}
 	if len(c.ids)+len(c.aside)+len(later) == 0 {
@@ -70,7 +72,7 @@ func (d *Deliveries) deliver(ctx context.Context, ids []string, alone bool) erro
 	runs, err := c.take(ctx)
 	d.giveUnused(granted, runs)
 	if len(runs) > 0 {
-		d.runAll(ctx, runs)
+		d.runAll(ctx, granted, runs)
 	}
 	return err
 }
@@ -117,15 +119,14 @@ func (d *Deliveries) limit(key string) (counts string, n int) {
 func (d *Deliveries) SetClockOff(off bool) { d.clockOff.Store(off) }
 
 // giveUnused returns the slots of rows that were not granted; a run returns its own.
-func (d *Deliveries) giveUnused(granted []Ref, runs []*run) {
+func (d *Deliveries) giveUnused(granted grant, runs []*run) {
 	running := make(map[string]bool, len(runs))
 	for _, r := range runs {
 		running[r.row.ID] = true
 	}
-	for _, g := range granted {
-		if !running[g.ID] {
-			key, _ := d.limit(g.Key)
-			d.slots.give(key)
+	for id, slot := range granted {
+		if !running[id] {
+			d.slots.give(slot)
 		}
 	}
 }

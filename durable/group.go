@@ -3,7 +3,7 @@ package durable
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
+	"strconv"
 	"sync"
 
 	"github.com/openloam/loam/database"
@@ -95,10 +95,12 @@ func (d *Deliveries) writeSuccesses(ctx context.Context, tx *sql.Tx, members []*
 	for _, c := range held {
 		ours[c] = true
 	}
-	rows := make([][3]any, 0, len(held))
+	rows := make([][]string, 3)
 	for _, m := range members {
 		if ours[m.r.claim] {
-			rows = append(rows, [3]any{m.r.row.TenantID, m.r.row.ID, m.out.took.Milliseconds()})
+			for c, v := range [...]string{m.r.row.TenantID, m.r.row.ID, strconv.FormatInt(m.out.took.Milliseconds(), 10)} {
+				rows[c] = append(rows[c], v)
+			}
 		}
 	}
 	delivered, err := d.deliveredAll(ctx, tx, database.At(now), rows)
@@ -115,19 +117,16 @@ func (d *Deliveries) writeSuccesses(ctx context.Context, tx *sql.Tx, members []*
 }
 
 // deliveredAll marks rows, each with its tenant, its id and how long it took, and returns which were pending.
-func (d *Deliveries) deliveredAll(ctx context.Context, tx *sql.Tx, now database.Time, rows [][3]any) (map[string]bool, error) {
-	list, err := json.Marshal(rows)
-	if err != nil {
-		return nil, err
-	}
-	found, err := tx.QueryContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $2, last_error = NULL,
-		next_attempt_at = NULL, unfinished = 0, duration_ms = CAST(j.value ->> 2 AS bigint), updated_at = $2
-		FROM `+d.DB.Dialect().Each(1)+` WHERE d.tenant_id || '' = j.value ->> 0 AND d.id = j.value ->> 1 AND `+isPending+` RETURNING id`, string(list), now)
+func (d *Deliveries) deliveredAll(ctx context.Context, tx *sql.Tx, now database.Time, rows [][]string) (map[string]bool, error) {
+	table, args := d.DB.Dialect().Rows(2, rows...)
+	found, err := tx.QueryContext(ctx, `UPDATE event_deliveries AS d SET status = 'delivered', delivered_at = $1, last_error = NULL,
+		next_attempt_at = NULL, unfinished = 0, duration_ms = CAST(j.c2 AS bigint), updated_at = $1
+		FROM `+table+` WHERE d.tenant_id || '' = j.c0 AND d.id = j.c1 AND `+isPending+` RETURNING id`, append([]any{now}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	defer found.Close()
-	out := make(map[string]bool, len(rows))
+	out := make(map[string]bool, len(rows[0]))
 	for found.Next() {
 		var id string
 		if err := found.Scan(&id); err != nil {

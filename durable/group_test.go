@@ -18,8 +18,11 @@ import (
 
 // groupOf is how many successes a statement writes, 0 if it is another statement.
 func groupOf(op dbtest.Op) int {
-	if !strings.Contains(op.SQL, "SET status = 'done'") || !strings.Contains(op.SQL, "j.value") {
+	if !strings.Contains(op.SQL, "SET status = 'done'") || !strings.Contains(op.SQL, "j.c0") {
 		return 0
+	}
+	if tenants, isList := op.Args[1].Value.([]string); isList { // PostgreSQL has a list for each column
+		return len(tenants)
 	}
 	var claims []any
 	text, _ := op.Args[1].Value.(string)

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -51,30 +50,29 @@ func (d *Deliveries) insert(ctx context.Context, tx *sql.Tx, rows []newRow) ([]R
 	return out, nil
 }
 
-// insertSome is one statement, whose rows are one parameter: its text is always the same.
+// insertSome is one statement, whose columns are parameters: its text is always the same.
 func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, rows []newRow) ([]Ref, error) {
-	values := make([][8]string, len(rows))
-	for i, r := range rows {
+	values := make([][]string, 8)
+	for _, r := range rows {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("make a delivery id: %w", err)
 		}
 		e := r.event
-		values[i] = [8]string{id.String(), e.TenantID, e.ID, r.target.key, e.Name, r.target.queue, string(e.JSON()), e.Headers.JSON()}
+		for c, v := range [...]string{id.String(), e.TenantID, e.ID, r.target.key, e.Name, r.target.queue, string(e.JSON()), e.Headers.JSON()} {
+			values[c] = append(values[c], v)
+		}
 	}
-	list, err := json.Marshal(values)
-	if err != nil {
-		return nil, err
-	}
-	payload := "j.value ->> 6"
+	payload, kind := "j.c6", d.DB.Dialect().TimeType()
 	if d.DB.Dialect() == database.PostgreSQL {
-		payload = "CAST(j.value ->> 6 AS json)"
+		payload = "CAST(j.c6 AS json)"
 	}
+	table, args := d.DB.Dialect().Rows(2, values...)
 	found, err := tx.QueryContext(ctx, `INSERT INTO event_deliveries
 		(id, tenant_id, event_id, subscriber_key, event_name, queue, payload, headers, status, created_at, updated_at)
-		SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, `+payload+`, j.value ->> 7, 'pending',
-		       CAST($2 AS `+d.DB.Dialect().TimeType()+`), CAST($2 AS `+d.DB.Dialect().TimeType()+`) FROM `+d.DB.Dialect().Each(1)+` WHERE true
-		ON CONFLICT (tenant_id, event_id, subscriber_key) DO NOTHING RETURNING id`, string(list), database.At(d.Now()))
+		SELECT j.c0, j.c1, j.c2, j.c3, j.c4, j.c5, `+payload+`, j.c7, 'pending', CAST($1 AS `+kind+`), CAST($1 AS `+kind+`)
+		  FROM `+table+` WHERE true
+		ON CONFLICT (tenant_id, event_id, subscriber_key) DO NOTHING RETURNING id`, append([]any{database.At(d.Now())}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +90,7 @@ func (d *Deliveries) insertSome(ctx context.Context, tx *sql.Tx, rows []newRow) 
 	}
 	out := make([]Ref, 0, len(written))
 	for i, r := range rows {
-		if id := values[i][0]; written[id] {
+		if id := values[0][i]; written[id] {
 			out = append(out, Ref{ID: id, Key: r.target.key, Tenant: r.event.TenantID})
 		}
 	}

@@ -61,6 +61,7 @@ func (d *Deliveries) write(ctx context.Context, r *run, out outcome) {
 			d.written(ctx, r, out, err)
 			return
 		}
+		d.slots.returned(r.slot, false)
 		if d.hard.Err() == nil {
 			d.outage.Failed(ctx, d.Logger, writingOutcomes, err, r.row.attrs()...)
 		}

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -20,16 +19,13 @@ type presence struct{ name, payload, key string }
 
 // present returns the rows that events have already.
 func (d *Deliveries) present(ctx context.Context, tx *sql.Tx, evs []events.Event) (map[eventID][]presence, error) {
-	pairs := make([][2]string, len(evs))
+	tenants, ids := make([]string, len(evs)), make([]string, len(evs))
 	for i, e := range evs {
-		pairs[i] = [2]string{e.TenantID, e.ID}
+		tenants[i], ids[i] = e.TenantID, e.ID
 	}
-	list, err := json.Marshal(pairs)
-	if err != nil {
-		return nil, err
-	}
+	table, args := d.DB.Dialect().Rows(1, tenants, ids)
 	rows, err := tx.QueryContext(ctx, `SELECT d.tenant_id, d.event_id, d.event_name, coalesce(d.original_payload, d.payload), d.subscriber_key
-		FROM `+d.DB.Dialect().Each(1)+` CROSS JOIN event_deliveries AS d WHERE d.tenant_id = j.value ->> 0 AND d.event_id = j.value ->> 1`, string(list))
+		FROM `+table+` CROSS JOIN event_deliveries AS d WHERE d.tenant_id = j.c0 AND d.event_id = j.c1`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("look for deliveries of the same events: %w", err)
 	}

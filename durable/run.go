@@ -31,6 +31,8 @@ type run struct {
 	started time.Time // on the engine's clock
 	begun   time.Time // on the monotonic clock
 
+	slot *slot
+
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc
 	expiry *time.Timer
@@ -45,11 +47,13 @@ type result struct {
 }
 
 // runAll runs each in a goroutine of its own and waits until all have an outcome or are stuck, or ctx ends.
-func (d *Deliveries) runAll(ctx context.Context, runs []*run) {
+func (d *Deliveries) runAll(ctx context.Context, g grant, runs []*run) {
 	settled := make([]<-chan struct{}, len(runs))
 	for i, r := range runs {
+		r.slot = g[r.row.ID]
 		settled[i] = d.launch(ctx, r)
 	}
+	d.slots.begin(g)
 	d.inflight.unreserve(runs)
 	for _, s := range settled {
 		select {
@@ -71,7 +75,7 @@ func (d *Deliveries) launch(ctx context.Context, r *run) <-chan struct{} {
 	}
 	settled := make(chan struct{})
 	free := sync.OnceFunc(func() {
-		d.slots.give(r.sub.Key)
+		d.slots.give(r.slot)
 		close(settled)
 	})
 	d.calls.enter()
@@ -126,6 +130,7 @@ func (d *Deliveries) execute(ctx context.Context, r *run, free func()) {
 	ctx, stop := context.WithTimeoutCause(ctx, d.timeout(&r.sub), ErrTimeout)
 	defer stop()
 	res := await(ctx, d, r, contained(func() result { return d.handle(ctx, r, r.sub.Handler.Handle) }, panicked), free)
+	d.slots.returned(r.slot, true)
 	d.write(ctx, r, d.decide(context.Cause(ctx), r, res))
 }
 

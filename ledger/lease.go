@@ -3,7 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/openloam/loam/database"
@@ -18,20 +18,19 @@ func (l *Ledger) Renew(ctx context.Context, tx *sql.Tx, now time.Time, claims []
 // change sets something, with one value, in the rows of claims that are held, and returns those. lock says how PostgreSQL locks
 // them.
 func (l *Ledger) change(ctx context.Context, tx *sql.Tx, set string, value int64, claims []Claim, lock string) ([]Claim, error) {
-	tuples := make([][5]any, len(claims))
-	for i, c := range claims {
-		tuples[i] = [5]any{c.Tenant, c.EventID, c.Handler, c.StartedAt, c.Owner}
+	columns := make([][]string, 5)
+	for _, c := range claims {
+		for i, v := range [...]string{c.Tenant, c.EventID, c.Handler, strconv.FormatInt(c.StartedAt, 10), c.Owner} {
+			columns[i] = append(columns[i], v)
+		}
 	}
-	list, err := json.Marshal(tuples)
-	if err != nil {
-		return nil, err
-	}
+	table, args := l.Dialect.Rows(2, columns...)
 	rows, err := tx.QueryContext(ctx, `
 		UPDATE processed_events SET `+set+` WHERE (tenant_id, event_id, handler) IN
-		       (SELECT p.tenant_id, p.event_id, p.handler FROM `+l.Dialect.Each(2)+` CROSS JOIN processed_events AS p
-		         WHERE p.tenant_id = j.value ->> 0 AND p.event_id = j.value ->> 1 AND p.handler = j.value ->> 2
-		           AND p.status <> 'done' AND p.started_at = CAST(j.value ->> 3 AS bigint) AND p.owner = j.value ->> 4`+lock+`)
-		RETURNING tenant_id, event_id, handler, started_at, owner`, value, string(list))
+		       (SELECT p.tenant_id, p.event_id, p.handler FROM `+table+` CROSS JOIN processed_events AS p
+		         WHERE p.tenant_id = j.c0 AND p.event_id = j.c1 AND p.handler = j.c2
+		           AND p.status <> 'done' AND p.started_at = CAST(j.c3 AS bigint) AND p.owner = j.c4`+lock+`)
+		RETURNING tenant_id, event_id, handler, started_at, owner`, append([]any{value}, args...)...)
 	return scanClaims(rows, err)
 }
 

@@ -25,6 +25,7 @@ type arena struct {
 	location string
 	files    string // the directory of this run
 	diary    *diary
+	broker   *broker // nil without one
 	stderr   io.Writer
 	self     string // the program
 
@@ -94,6 +95,9 @@ func (a *arena) launch(o orders) (*proc, error) {
 	o.N = a.lastN
 	a.mu.Unlock()
 	o.Database, o.Location, o.Dir, o.Seed, o.Crowd = a.database, a.location, a.files, a.seed, a.crowd
+	if a.broker != nil {
+		o.Bus = a.broker.url()
+	}
 	env, err := json.Marshal(o)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,9 @@ func (a *arena) attackUntil(ctx context.Context) {
 	defer all.Wait()
 	last := context.WithoutCancel(ctx) // an attack ends by itself, and undoes itself
 	var deck []attack
+	if a.broker != nil {
+		deck = slices.Clone(brokerAttacks) // so that a short run has them
+	}
 	for {
 		a.wait(ctx, leastPause+time.Duration(a.random(int(mostPause-leastPause))))
 		if ctx.Err() != nil {
@@ -71,7 +75,11 @@ func (a *arena) noteMade(ctx context.Context) {
 
 func (a *arena) shuffled() []attack {
 	var deck []attack
-	for _, at := range append(attacks, a.backend.attacks()...) {
+	all := append(attacks, a.backend.attacks()...)
+	if a.broker != nil {
+		all = append(all, brokerAttacks...)
+	}
+	for _, at := range all {
 		for range at.cards {
 			deck = append(deck, at)
 		}
@@ -226,7 +234,11 @@ func deleteJobs(ctx context.Context, a *arena) {
 // farClock runs one more worker for some seconds, with a clock that is far ahead. To it every lease is long over; it must
 // claim nothing.
 func farClock(ctx context.Context, a *arena) {
-	p, err := a.launch(orders{Work: true, Shift: farShift})
+	o := orders{Work: true, Shift: farShift}
+	if a.broker != nil {
+		o.Capture = [2]string{captureNATS, captureNATS}
+	}
+	p, err := a.launch(o)
 	if err != nil {
 		return
 	}

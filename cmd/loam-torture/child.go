@@ -25,6 +25,10 @@ type orders struct {
 	Database string
 	Location string
 	Dir      string
+	// Broker is the port of one who is the broker, and nothing else; else 0.
+	Broker int
+	// Bus is the broker's URL.
+	Bus string
 	// Work starts the engine; Publish is how many events a second to publish, 0 for none.
 	Work    bool
 	Publish int
@@ -58,7 +62,11 @@ func childMain(env string) int {
 			}
 		}
 	}()
-	err := childRun(ctx, o, said)
+	run := func() error { return childRun(ctx, o, said) }
+	if o.Broker != 0 {
+		run = func() error { return brokerRun(ctx, o) }
+	}
+	err := run()
 	switch {
 	case err == nil:
 		return 0
@@ -107,10 +115,11 @@ func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
 			c.ways[i] = c.ways[0]
 			continue
 		}
-		engine, err := c.engineFor(reg, capture)
+		engine, closeBus, err := c.engineFor(reg, capture)
 		if err != nil {
 			return err
 		}
+		defer closeBus() // after the engine's Stop; what it could not send any more is sent again
 		c.ways[i] = way{engine, capture}
 	}
 	engine := c.ways[0].engine
@@ -137,21 +146,35 @@ func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
 	}
 }
 
-func (c *child) engineFor(reg *durable.Registry, capture string) (*loam.Engine, error) {
-	mode := loam.Direct
-	if capture == captureOutbox {
-		mode = loam.Outbox
-	}
-	return loam.New(loam.Config{
-		DB: c.db, Registry: reg, Capture: mode,
-		Logger: slog.New(logWatcher{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), c.diary}),
-		Now:    func() time.Time { return time.Now().Add(c.Shift) },
-		Lease:  lease, TakeoverMargin: margin, RenewEvery: renewEvery, LostClaimsEvery: lostEvery, SweepEvery: sweepEvery,
+func (c *child) now() time.Time { return time.Now().Add(c.Shift) }
+
+func (c *child) logger() *slog.Logger {
+	return slog.New(logWatcher{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), c.diary})
+}
+
+func (c *child) engineFor(reg *durable.Registry, capture string) (engine *loam.Engine, closeBus func(), err error) {
+	cfg := loam.Config{
+		DB: c.db, Registry: reg, Capture: loam.Direct, Logger: c.logger(), Now: c.now,
+		Lease: lease, TakeoverMargin: margin, RenewEvery: renewEvery, LostClaimsEvery: lostEvery, SweepEvery: sweepEvery,
 		MaxClockSkew: margin, CrashLimit: 1000, Concurrency: 32 + crowdConcurrency*c.Crowd, HandlerTimeout: time.Minute,
 		StuckAfter: time.Minute, // no handler is; a process that was suspended could think so
 		// Short: the parent's patience with a process that is to end is longer.
 		DrainTimeout: 2 * time.Second, StopTimeout: 10 * time.Second,
-	})
+	}
+	closeBus = func() {}
+	switch capture {
+	case captureOutbox:
+		cfg.Capture = loam.Outbox
+	case captureNATS:
+		bus, err := c.newBus()
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.Capture, cfg.Bus, closeBus = loam.Outbox, bus, func() { _ = bus.Close() }
+		cfg.OutboxMaxAttempts = 1000 // as CrashLimit: a consumer that is killed spends a delivery
+	}
+	engine, err = loam.New(cfg)
+	return engine, closeBus, err
 }
 
 // ended is what ended a start: nothing, if it is only the end of ctx.

@@ -35,6 +35,9 @@ import (
 //	exit TIME P CODE
 //	crowd TIME N                  how many subscribers there are in the crowd
 //	over TIME MADE                the attacks end; so many deliveries are made
+//	aged TIME EVENT               the claim on its row was a dead relay's, and is over by the parent's doing
+//	broker TIME DELIVERIES        at the end: so often it has given messages to the application
+//	message TIME EVENT            and its stream has one of this event, stored at TIME
 //	full TIME AFTER               nothing could be written from TIME to AFTER: the disk was full, the server out of reach
 type diary struct {
 	mu sync.Mutex

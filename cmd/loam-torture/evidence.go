@@ -72,6 +72,10 @@ type evidence struct {
 	givenUp   int
 	errors    map[string]int // of publishes
 	full      [][2]int64
+	broker    bool
+	stream    map[uuid.UUID][]int64 // when the messages of an event were stored
+	aged      map[uuid.UUID]int64   // when the claim on its row was ended, whose owner was dead
+	handedOut int                   // messages
 	violation []string
 }
 
@@ -79,6 +83,6 @@ func newEvidence() *evidence {
 	return &evidence{
 		subscribers: subscribers,
 		lives:       map[int]*life{}, runs: map[what][]handled{}, events: map[uuid.UUID]told{}, errors: map[string]int{},
-		refused: map[refusal]int{}, overtaken: map[what][]int{},
+		refused: map[refusal]int{}, overtaken: map[what][]int{}, stream: map[uuid.UUID][]int64{}, aged: map[uuid.UUID]int64{},
 	}
 }

@@ -50,8 +50,15 @@ func (a *arena) judge(ctx context.Context, ev *evidence, v *verdict) error {
 		return err
 	}
 	ev.judgeLives(v)
+	var said []string
+	if ev.broker {
+		said = append(said, brokerStderr)
+	}
 	for n := range ev.lives {
-		if err := panicsIn(filepath.Join(a.files, stderrOf(n)), v); err != nil {
+		said = append(said, stderrOf(n))
+	}
+	for _, file := range said {
+		if err := panicsIn(filepath.Join(a.files, file), v); err != nil {
 			return err
 		}
 	}
@@ -151,6 +158,7 @@ func (ev *evidence) judgeState(st *state, v *verdict) error {
 		v.wrong("the ledger says that %d are done, and %d rows are delivered", st.done, delivered)
 	}
 	ev.judgeQueue(st, v)
+	ev.judgeStream(st, v)
 	st.books.judge(posted, v)
 	for _, n := range ev.refused {
 		v.refused += n

@@ -376,6 +376,10 @@ func TestDiaries(t *testing.T) {
 	parent.addAt("exit", 40, 2, 1)
 	parent.addAt("full", 41, 42)
 	parent.addAt("over", 43, 12345)
+	parent.addAt("aged", 44, id)
+	parent.addAt("broker", 50, 678)
+	parent.addAt("message", 43, id)
+	parent.addAt("message", 49, id)
 	child.addAt("s", 11, 1, "acme", id, "stock.move")
 	child.addAt("s", 12, 2, "acme", id, "stock.move")
 	child.addAt("c", 13, 1, "lost")
@@ -384,7 +388,7 @@ func TestDiaries(t *testing.T) {
 	child.addAt("c", 16, 2, "shutdown")
 	child.addAt("r", 17, "d")
 	child.addAt("a", 17, "d")
-	child.addAt("t", 18, id, captureOutbox)
+	child.addAt("t", 18, id, captureNATS)
 	child.addAt("f", 19, id, "full")
 	child.addAt("k", 20, id, captureOutbox)
 	child.addAt("k", 21, id)
@@ -407,6 +411,9 @@ func TestDiaries(t *testing.T) {
 	}
 	if len(ev.subscribers) != len(subscribers)+3 || ev.attacked != 12345 {
 		t.Errorf("%d subscribers, %d deliveries when the attacks ended", len(ev.subscribers), ev.attacked)
+	}
+	if !ev.broker || ev.handedOut != 678 || ev.aged[id] != 44 || !slices.Equal(ev.stream[id], []int64{43, 49}) {
+		t.Errorf("the broker: %v, %d deliveries, stream %v, aged %v", ev.broker, ev.handedOut, ev.stream, ev.aged)
 	}
 	if !slices.Equal(ev.full, [][2]int64{{41, 42}}) {
 		t.Errorf("full: %v", ev.full)

@@ -3,7 +3,8 @@
 //	go run ./cmd/loam-torture -for 30s -database sqlite
 //
 // It starts publishers and workers (itself, as children), which use the public API as an application does, kills them,
-// suspends them past their leases, fills the disk, shifts clocks and deletes jobs, all at random. Then it lets everything
+// suspends them past their leases, fills the disk, shifts clocks and deletes jobs, all at random; with -capture nats also the
+// broker between them. Then it lets everything
 // settle and compares the database with what the processes have written down about themselves, in files of their own. The last line is the verdict; docs/guarantees.md says how to read it.
 package main
 
@@ -50,9 +51,11 @@ const (
 	captureDirect = "direct"
 	captureOutbox = "outbox"
 	captureBoth   = "both"
+	// captureNATS is outbox with a bus.
+	captureNATS = "nats"
 )
 
-var captures = []string{captureDirect, captureOutbox, captureBoth}
+var captures = []string{captureDirect, captureOutbox, captureBoth, captureNATS}
 
 // shortest is the shortest run that makes sense: the processes must come up and be attacked.
 const shortest = 3 * time.Second
@@ -67,7 +70,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.length, "for", 30*time.Second, "how long to attack; what follows takes up to two minutes more")
 	fs.StringVar(&o.database, "database", "sqlite", "the `kind` of database: "+strings.Join(backendNames(), ", "))
 	fs.StringVar(&o.capture, "capture", captureBoth, "how events are captured, the `mode`: "+strings.Join(captures, ", ")+
-		" (by turns, so that processes of either kind work side by side)")
+		" (both: by turns, so that processes of either kind work side by side; nats: outbox, and through a broker)")
 	fs.IntVar(&o.rate, "rate", 60, "how many `events` a second to publish, while the workers keep up")
 	fs.IntVar(&o.crowd, "crowd", 0, "how many more `subscribers` every event has that nearly always succeed: for more deliveries")
 	fs.StringVar(&o.dir, "dir", "", "where to put the database and the files, in a new `directory` (default: the system's temporary one)")

@@ -70,6 +70,9 @@ func (ev *evidence) parentLine() func(letter string, at int64, words []string) e
 			ev.violation = append(ev.violation, "the attacks: "+strings.Join(words, " "))
 			return nil
 		}
+		if letter == "message" || letter == "aged" {
+			return ev.streamLine(letter, at, words)
+		}
 		n, err := numbers(words, letter)
 		if err != nil {
 			return err
@@ -80,6 +83,9 @@ func (ev *evidence) parentLine() func(letter string, at int64, words []string) e
 			return nil
 		case "over":
 			ev.attacked = int(n[0])
+			return nil
+		case "broker":
+			ev.broker, ev.handedOut = true, int(n[0])
 			return nil
 		case "full":
 			ev.full = append(ev.full, [2]int64{at, n[0]})
@@ -120,7 +126,7 @@ func (ev *evidence) parentLine() func(letter string, at int64, words []string) e
 
 // numbers parses the words of a parent's line that are numbers.
 func numbers(words []string, letter string) ([]int64, error) {
-	places := map[string][]int{"start": {0, 3}, "kill": {0, 1}, "exit": {0, 1}, "stop": {0, 1}, "lease": {0, 4, 5}, "full": {0}, "crowd": {0}, "over": {0}}[letter]
+	places := map[string][]int{"start": {0, 3}, "kill": {0, 1}, "exit": {0, 1}, "stop": {0, 1}, "lease": {0, 4, 5}, "full": {0}, "crowd": {0}, "over": {0}, "broker": {0}}[letter]
 	var out []int64
 	for _, i := range places {
 		if i >= len(words) {
@@ -213,15 +219,15 @@ func (r *childReader) published(letter string, at int64, words []string) error {
 		return err
 	}
 	t := r.ev.events[id]
-	outbox := len(words) > 1 && words[1] == captureOutbox
+	queued := len(words) > 1 && words[1] != captureDirect
 	switch letter {
 	case "t":
-		t.tried = t.tried || outbox
+		t.tried = t.tried || queued
 	case "f":
 		t.failures++
 		r.ev.errors[words[1]]++
 	case "k":
-		t.queued = t.queued || outbox
+		t.queued = t.queued || queued
 		if t.committed == 0 || at < t.committed {
 			t.committed = at
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/openloam/loam"
@@ -41,6 +42,9 @@ func torture(ctx context.Context, o options, stdout, stderr io.Writer) (v *verdi
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.db.Close(), a.diary.close()) }()
+	if a.broker != nil {
+		defer a.broker.down()
+	}
 	fmt.Fprintf(stdout, "attacking %s for %v with the seed %d, in %s\n", o.database, o.length, o.seed, dir)
 
 	began := time.Now()
@@ -117,6 +121,11 @@ func (a *arena) prepare(ctx context.Context) (err error) {
 	if err := engine.Migrate(ctx); err != nil {
 		return err
 	}
+	if a.capture == captureNATS {
+		if a.broker, err = a.newBroker(ctx); err != nil {
+			return err
+		}
+	}
 	for _, t := range tenants {
 		if err := engine.AddTenant(ctx, t); err != nil {
 			return err
@@ -164,30 +173,43 @@ func (a *arena) progress(ctx context.Context, began time.Time) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// settle ends the publishers, waits until nothing is left to do, and ends the workers.
+// settle ends the publishers, and with a broker all, waits until nothing is left to do, and ends the workers.
 func (a *arena) settle(ctx context.Context) error {
+	var ending sync.WaitGroup
 	for _, s := range a.slots {
-		if s.publish > 0 {
-			a.endSlot(s)
+		if s.publish > 0 || a.broker != nil {
 			s.publish = 0
-			if s.work {
-				a.fillSlot(s)
-			}
+			ending.Go(func() { a.endSlot(s) })
+		}
+	}
+	ending.Wait()
+	if a.broker != nil {
+		if err := a.ageClaims(ctx); err != nil {
+			return fmt.Errorf("age the claims of relays: %w", err)
+		}
+	}
+	for _, s := range a.slots {
+		if s.work {
+			a.fillSlot(s)
 		}
 	}
 	limit := time.Now().Add(settleLimit)
 	var err error
 	for {
-		var queued, pending, claims int
-		err = errors.Join(a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_queue WHERE status IN ('pending', 'processing')`).Scan(&queued),
+		var queued, sent, pending, claims int // in this order: what is not in one of them any more is in the next
+		err = a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_queue WHERE status IN ('pending', 'processing')`).Scan(&queued)
+		if a.broker != nil && err == nil {
+			sent, err = a.broker.waiting(ctx)
+		}
+		err = errors.Join(err,
 			a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending),
 			a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM processed_events WHERE status = 'in_progress'`).Scan(&claims))
-		if err != nil || queued+pending+claims == 0 {
+		if err != nil || queued+sent+pending+claims == 0 {
 			break
 		}
 		if time.Now().After(limit) {
-			err = fmt.Errorf("not settled %v after the last attack: %d events are queued, %d deliveries are pending, %d claims are held",
-				settleLimit, queued, pending, claims)
+			err = fmt.Errorf("not settled %v after the last attack: %d events are queued, %d are at the broker, %d deliveries are pending, %d claims are held",
+				settleLimit, queued, sent, pending, claims)
 			break
 		}
 		a.wait(ctx, 200*time.Millisecond)
@@ -199,14 +221,22 @@ func (a *arena) settle(ctx context.Context) error {
 		a.endSlot(s)
 	}
 	a.running.Wait()
+	if a.broker != nil {
+		err = errors.Join(err, a.noteStream(ctx))
+	}
 	return err
 }
 
 // endSlot ends the process of a slot, which stays empty.
 func (a *arena) endSlot(s *slot) {
 	a.mu.Lock()
-	p := s.proc
 	s.busy = true
+	for s.filling { // a process that has ended by itself is being replaced
+		a.mu.Unlock()
+		<-time.After(10 * time.Millisecond)
+		a.mu.Lock()
+	}
+	p := s.proc
 	a.mu.Unlock()
 	if p != nil {
 		a.end(p)

@@ -15,6 +15,9 @@ type verdict struct {
 	rows, runs, repeats  int
 	attacked             int // rows that were final when the attacks ended
 	lost, overlaps       int
+	streamed             bool // there was a broker
+	messages, handedOut  int  // in the stream, and to the application
+	orphaned, unmarked   int  // rows that dead relays had claimed, and of those, that the stream had already
 	refused              int
 	overtaken            int // runs of zombies whose outcome had to be refused
 	recoveries           int
@@ -73,6 +76,10 @@ func (v *verdict) print(w io.Writer, attacks map[string]int, took time.Duration)
 		fmt.Fprintf(w, " %s %d;", word, v.errors[word])
 	}
 	fmt.Fprintf(w, "\noutcomes given up at shutdown: %d; events through event_queue: %d; in the books: %d\n", v.givenUp, v.queued, v.posted)
+	if v.streamed {
+		fmt.Fprintf(w, "messages in the stream: %d; given to the application: %d times; rows whose relay was killed: %d, %d of them after the broker had the event\n",
+			v.messages, v.handedOut, v.orphaned, v.unmarked)
+	}
 	if v.wrongs == 0 {
 		fmt.Fprintln(w, "every invariant held")
 		return

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing/synctest"
 
+	"github.com/openloam/loam/database"
 	"github.com/openloam/loam/internal/dbtest"
 )
 
@@ -21,6 +22,7 @@ const (
 	loseAnswer  = "the answer of the commit is lost once"
 	crashBefore = "the process dies before the operation"
 	crashAfter  = "the process dies after the operation"
+	ownAway     = "the database is away"
 	stall       = "the process stalls before it begins the transaction"
 )
 
@@ -70,6 +72,10 @@ func (w *world) under(p *process, f fault, do func()) effect {
 		}
 		if beside(op) {
 			return nil
+		}
+		if f.kind == ownAway {
+			e.fired = true
+			return database.ErrUnreachable
 		}
 		if ops++; ops == f.n && (f.kind == failOnce || f.kind == crashBefore) {
 			return fire(f.kind, op)

@@ -1,6 +1,7 @@
 package sequences_test
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -20,7 +21,9 @@ type queued struct {
 	attempts      int
 	deferrals     int
 	next, created time.Time
-	lastError     string // what it contains
+	claimed       time.Time // by a relay that sends
+	lastError     string    // what it contains
+	origin        string    // of a letter
 }
 
 // enqueue is O-01: one row for each event, whoever it is for; of no tenant, or of an unknown one, none (T-02).
@@ -43,12 +46,14 @@ func (m *model) enqueue(e *event) error {
 	return nil
 }
 
-// takeable is what a relay takes (O-03), in its order: what was tried before and is due again, and then all that is new,
-// whatever the clock said when it was enqueued.
+// takeable is what a relay takes (O-03), in its order: what was tried before and is due again, what a relay has claimed that has
+// died, and then all that is new, whatever the clock said when it was enqueued.
 func (m *model) takeable() []*queued {
-	var again, fresh []*queued
+	var again, over, fresh []*queued
 	for _, q := range m.queue {
 		switch {
+		case q.status == outbox.Processing && !q.claimed.Add(outbox.Lease).After(m.now):
+			over = append(over, q)
 		case q.status != outbox.Pending || q.next.After(m.now):
 		case q.next.IsZero():
 			fresh = append(fresh, q)
@@ -57,22 +62,22 @@ func (m *model) takeable() []*queued {
 		}
 	}
 	slices.SortStableFunc(again, func(a, b *queued) int { return a.next.Compare(b.next) })
-	return append(again, fresh...)
+	slices.SortStableFunc(over, func(a, b *queued) int { return a.claimed.Compare(b.claimed) })
+	return slices.Concat(again, over, fresh)
 }
 
 // relay is O-05: the rows become deliveries for the subscribers of now (D-04, D-24), and are done. Of a tenant that is gone, and
-// under an id that the tenant has for another event, there are none, and it is of no use to try again.
+// under an id that the tenant has for another event, there are none, and it is of no use to try again; what nobody wants is done.
 func (m *model) relay(p *proc, rows []*queued) (woken []wake) {
 	for _, q := range rows {
-		q.next = time.Time{}
-		if !m.tenants[q.event.tenant] {
-			m.saw["T-02 the tenant is gone at the relay"]++
-			q.status, q.lastError = outbox.DeadLettered, durable.ErrUnknownTenant.Error()
-			continue
-		}
-		w, err := m.capture(p, q.event)
+		q.next, q.claimed = time.Time{}, time.Time{}
+		w, err := m.receive(p, q.event)
 		if err != nil {
-			m.saw["E-10 another payload at the relay"]++
+			rule := "E-10 another payload at the relay"
+			if errors.Is(err, durable.ErrUnknownTenant) {
+				rule = "T-02 the tenant is gone at the relay"
+			}
+			m.saw[rule]++
 			q.status, q.lastError = outbox.DeadLettered, err.Error()
 			continue
 		}
@@ -86,7 +91,7 @@ func (m *model) relay(p *proc, rows []*queued) (woken []wake) {
 // fail is O-04: a row that failed alone waits, or has used up its attempts. When nobody could say whether its tenant exists,
 // it has spent none.
 func (m *model) fail(q *queued, directory bool) {
-	q.lastError = errInjected.Error()
+	q.lastError, q.status, q.claimed = errInjected.Error(), outbox.Pending, time.Time{}
 	if directory {
 		m.saw["O-04 deferred"]++
 		q.deferrals++
@@ -103,12 +108,21 @@ func (m *model) fail(q *queued, directory bool) {
 	q.next = m.now.Add(5 * time.Second)
 }
 
-// requeue is an operator's: the row begins anew.
-func (m *model) requeue(q *queued) error {
+// requeue is an operator's: the row begins anew. A letter is captured there and then, or stays one.
+func (m *model) requeue(p *proc, q *queued) (woken []wake, err error) {
 	if q.status != outbox.DeadLettered {
-		return outbox.ErrNotDeadLettered
+		return nil, outbox.ErrNotDeadLettered
+	}
+	status := outbox.Pending
+	if q.origin != "" {
+		if woken, err = m.receive(p, q.event); err != nil {
+			m.saw["N-03 a letter that cannot be requeued"]++
+			return nil, err
+		}
+		status = outbox.Done
+		m.saw["N-03 a letter is requeued"]++
 	}
 	m.saw["O-04 requeued"]++
-	q.status, q.attempts, q.deferrals, q.next = outbox.Pending, 0, 0, time.Time{}
-	return nil
+	q.status, q.attempts, q.deferrals, q.next = status, 0, 0, time.Time{}
+	return woken, nil
 }

@@ -32,8 +32,8 @@ func (m *model) look(p *proc, tenant string, rows []*row, alone bool) *call {
 	return c
 }
 
-// short reports whether there are fewer free slots than the call needs: then it waits for more, but not for long.
-func (c *call) short() bool { return len(c.ready) > c.p.freeSlots() }
+// short reports whether there are fewer free slots than the call needs and could have: then it waits for more, but not for long.
+func (c *call) short() bool { return min(len(c.ready), slots) > c.p.freeSlots() }
 
 // grant is J-05: no more are claimed than there are free slots.
 func (m *model) grant(c *call) {

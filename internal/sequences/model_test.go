@@ -106,6 +106,7 @@ type model struct {
 	paused  map[pauseKey]bool
 	rows    []*row // in the order of capture
 	queue   []*queued
+	stream  []*message
 
 	remembered map[ledger.Key]bool // done in the ledger, and without a row
 

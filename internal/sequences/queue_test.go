@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/openloam/loam/events"
 	"github.com/openloam/loam/internal/rig"
@@ -76,7 +75,7 @@ func (w *world) round(p *process, f fault) {
 	switch {
 	case e.fired && e.commits == 0: // nothing has happened
 	case e.fired && f.kind == failOnce && len(taken) == 1: // is it the row? Several are tried in halves, at once
-		w.m.fail(taken[0], strings.Contains(e.sql, "loam_tenants"))
+		w.m.fail(taken[0], asksForTenant(e))
 	default:
 		done.woken = w.m.relay(p.proc, taken)
 		w.owe(done.woken)
@@ -102,15 +101,30 @@ func (w *world) queuedIn(s outbox.Status) []*queued {
 
 func (w *world) requeue() {
 	p, q := w.drawProc(), w.drawQueued(outbox.DeadLettered)
-	if err, want := p.Queue.Requeue(w.tb.ctx, q.id), w.m.requeue(q); !errors.Is(err, want) || want == nil && err != nil {
+	err := p.Queue.Requeue(w.tb.ctx, q.id)
+	woken, want := w.m.requeue(p.proc, q)
+	if (err == nil) != (want == nil) || errors.Is(err, outbox.ErrNotDeadLettered) != errors.Is(want, outbox.ErrNotDeadLettered) {
 		w.t.Fatalf("requeueing %v: %v, want %v", q, err, want)
 	}
-	w.check(effects{})
+	w.owe(woken)
+	w.check(effects{woken: woken})
 }
+
+// prunable are the rows that retention may take, which is longer than a message comes again.
+func (w *world) prunable() []*queued {
+	return slices.DeleteFunc(w.queuedIn(outbox.Done), func(q *queued) bool {
+		return slices.ContainsFunc(w.m.stream, func(m *message) bool {
+			return !m.ended && m.event.tenant == q.event.tenant && m.event.id == q.event.id
+		})
+	})
+}
+
+// asksForTenant: nobody could say whether the tenant exists.
+func asksForTenant(e effect) bool { return strings.Contains(e.sql, "loam_tenants") }
 
 // pruneQueue deletes a row that is done, as retention does: its id may be enqueued again.
 func (w *world) pruneQueue() {
-	q := drawOne(w, "row of event_queue", w.queuedIn(outbox.Done), (*queued).String)
+	q := drawOne(w, "row of event_queue", w.prunable(), (*queued).String)
 	rig.Exec(w.tb, w.seen.DB, `DELETE FROM event_queue WHERE id = $1`, q.id)
 	w.m.queue = slices.DeleteFunc(w.m.queue, func(o *queued) bool { return o == q })
 	w.check(effects{})
@@ -143,9 +157,10 @@ func (q *queued) diff(got outbox.Entry) string {
 	out.compare("status", got.Status, q.status)
 	out.compare("attempts", got.Attempts, q.attempts)
 	out.compare("deferrals", got.Deferrals, q.deferrals)
-	out.compare("claimed_at", timeText(got.ClaimedAt.Time), timeText(time.Time{}))
+	out.compare("claimed_at", timeText(got.ClaimedAt.Time), timeText(q.claimed))
 	out.compare("next_attempt_at", timeText(got.NextAttemptAt.Time), timeText(q.next))
 	out.compare("created_at", timeText(got.CreatedAt.Time), timeText(q.created))
+	out.compare("origin", got.Origin, q.origin)
 	out.compareError(got.LastError, q.lastError)
 	return strings.Join(out, "; ")
 }

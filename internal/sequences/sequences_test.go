@@ -26,14 +26,17 @@ var met = []string{
 	"D-22 put back", "E-10 again", "E-10 another payload", "E-14 too deep", "E-15 the same id in a later run",
 	"E-10 enqueued again", "E-10 enqueued with another payload", "E-10 another payload at the relay", "J-03 own run", "J-05 no slot", "L-03 outcome refused", "L-03 outcome written before", "L-03 own claim found again",
 	"L-04 held elsewhere", "L-08 lost claim deleted", "L-08 lost claim woken", "L-08 not renewed in time",
-	"L-08 renewal finds it lost", "L-08 taken over", "O-04 tried again", "O-05 relayed", "T-02 no tenant, or D-04 no match", "T-02 the tenant is gone at the relay", "T-05 another tenant",
+	"L-08 renewal finds it lost", "L-08 taken over",
+	"N-01 sent again", "N-02 refused", "N-03 a letter again", "N-03 a letter is requeued", "N-03 a letter of another service's", "N-03 a letter that cannot be requeued",
+	"N-03 given up", "N-03 the last delivery had no answer", "N-06 before its tenant", "N-06 kept while its own database is away", "N-06 received", "N-06 the ack is lost",
+	"O-03 a relay dies with its claim", "O-03 taken over", "O-04 tried again", "O-05 relayed", "O-05 sent", "O-06 deferred", "T-02 no tenant, or D-04 no match", "T-02 the tenant is gone at the relay", "T-05 another tenant",
 	"T-08 parked by the sweep", "outcome cut", "outcome failure", "outcome lost", "outcome park", "outcome snooze", "outcome success",
 }
 
 // Random sequences of all that can happen end, step for step, as the contract says; and when they are left in peace, everything
 // that was published is delivered or dead.
 // contract: D-04, D-06, D-07, D-08, D-09, D-10, D-11, D-13, D-14, D-15, D-20, D-21, D-22, D-24, D-25
-// contract: O-01, O-03, O-04, O-05, E-10, E-14, E-15, J-01, J-02, J-03, J-05, L-01, L-02, L-03, L-04, L-05, L-08, S-02, S-03, T-02, T-04, T-05, T-08, A-03
+// contract: N-03, N-06, O-01, O-03, O-04, O-05, O-06, E-10, E-14, E-15, J-01, J-02, J-03, J-05, L-01, L-02, L-03, L-04, L-05, L-08, S-02, S-03, T-02, T-04, T-05, T-08, A-03
 func TestSequences(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
@@ -101,7 +104,7 @@ func (w *world) settle() {
 	}
 	w.start(0, &whole)
 	p := w.procs[0]
-	for range 30 {
+	for round := range 30 {
 		w.pass(rig.Lease + rig.Margin)
 		_, err := p.Sweeper.LostClaims(w.tb.ctx)
 		w.must(err)
@@ -109,7 +112,12 @@ func (w *world) settle() {
 		_, err = p.Sweeper.All(w.tb.ctx, "")
 		w.must(err)
 		w.check(effects{woken: w.m.sweep()})
-		w.round(p, fault{kind: none})
+		if w.round(p, fault{kind: none}); round%2 == 0 {
+			w.sendRound(p, sinkTakes)
+		}
+		for len(w.comes()) > 0 {
+			w.receiveBy(p, len(w.m.stream), fault{kind: none})
+		}
 		w.workAll(p)
 		wait, left := w.left()
 		if !left {
@@ -150,6 +158,12 @@ func (w *world) left() (wait time.Duration, left bool) {
 		if e.Status == outbox.Pending || e.Status == outbox.Processing {
 			left = true
 			wait = max(wait, e.NextAttemptAt.Sub(w.m.now))
+		}
+	}
+	for _, m := range w.m.stream {
+		if !m.ended {
+			left = true
+			wait = max(wait, m.until.Sub(w.m.mono))
 		}
 	}
 	for _, e := range w.last.ledger {

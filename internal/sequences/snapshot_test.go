@@ -52,7 +52,7 @@ func newLooks(t testing.TB, db *database.DB) looks {
 			next_attempt_at, delivered_at, created_at FROM event_deliveries ORDER BY tenant_id, id`),
 		one(`SELECT tenant_id, event_id, handler, status, started_at, lease_until FROM processed_events`),
 		one(`SELECT id, event_id, tenant_id, event_type, status, attempts, deferrals, coalesce(last_error, ''), claimed_at, next_attempt_at,
-			created_at FROM event_queue ORDER BY id`),
+			created_at, coalesce(origin, '') FROM event_queue ORDER BY id`),
 	}
 }
 
@@ -76,7 +76,7 @@ func (w *world) snapshot() snapshot {
 	w.query(w.stage.looks.queue, func(rows *sql.Rows) error {
 		var e outbox.Entry
 		err := rows.Scan(&e.ID, &e.EventID, &e.TenantID, &e.EventType, &e.Status, &e.Attempts, &e.Deferrals, &e.LastError, &e.ClaimedAt,
-			&e.NextAttemptAt, &e.CreatedAt)
+			&e.NextAttemptAt, &e.CreatedAt, &e.Origin)
 		s.queue = append(s.queue, e)
 		return err
 	})

@@ -6,7 +6,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/openloam/loam/durable"
-	"github.com/openloam/loam/outbox"
 )
 
 // step is something that can happen.
@@ -51,7 +50,10 @@ func (w *world) steps() []step {
 		{"prune", 2, func() bool { return len(w.rows(durable.Delivered)) > 0 }, w.prune},
 		{"relay", 8, always, w.relay},
 		{"requeue", 2, func() bool { return len(w.m.queue) > 0 }, w.requeue},
-		{"prune the queue", 1, func() bool { return len(w.queuedIn(outbox.Done)) > 0 }, w.pruneQueue},
+		{"prune the queue", 1, func() bool { return len(w.prunable()) > 0 }, w.pruneQueue},
+		{"send", 9, func() bool { return len(w.m.takeable()) > 0 }, w.send},
+		{"receive", 12, func() bool { return slices.ContainsFunc(w.m.stream, func(m *message) bool { return !m.ended }) }, w.receive},
+		{"another service publishes", 3, always, w.foreign},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/openloam/loam/durable"
 	"github.com/openloam/loam/internal/dbtest"
 	"github.com/openloam/loam/internal/rig"
+	"github.com/openloam/loam/outbox"
 )
 
 // stage is a database that sequences use one after the other: what is slow to make.
@@ -86,6 +87,10 @@ type process struct {
 	faults *dbtest.Faults
 	held   []*held
 	errs   chan error // what Deliver returned
+
+	bus    *sink
+	sender *outbox.Queue // relays to the bus
+	away   bool          // which it has found away
 }
 
 // retry is a transaction that is still to come, because its first try failed or because its process stalls: when it comes, and
@@ -186,6 +191,8 @@ func (w *world) start(slot int, code *release) {
 	}
 	w.procs[slot] = p
 	p.Queue.MaxAttempts = rowAttempts
+	p.bus = &sink{w: w}
+	p.sender = p.WithSink(p.bus)
 	for i := range code.subs {
 		w.register(p, &code.subs[i])
 	}
