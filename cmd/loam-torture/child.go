@@ -73,6 +73,9 @@ func childMain(env string) int {
 	case errors.Is(err, errNotUp) && database.Unavailable(err):
 		fmt.Fprintln(os.Stderr, err)
 		return exitNotUp
+	case errors.Is(err, errLate):
+		fmt.Fprintln(os.Stderr, err)
+		return exitLate
 	}
 	fmt.Fprintln(os.Stderr, "ended:", err)
 	return 1
@@ -81,7 +84,14 @@ func childMain(env string) int {
 // exitNotUp is the code of a process that found no database when it started: whoever looks after it starts it again.
 const exitNotUp = 75
 
-var errNotUp = errors.New("not up")
+// exitLate is the code of a process that was told to stop, and whose Stop says that not all has ended in time: with a full disk
+// outcomes cannot be written. What it has left runs again elsewhere.
+const exitLate = 76
+
+var (
+	errNotUp = errors.New("not up")
+	errLate  = errors.New("stopped late")
+)
 
 // child is a process of the application.
 type child struct {
@@ -130,7 +140,11 @@ func childRun(ctx context.Context, o orders, said <-chan string) (err error) {
 		if err := engine.Start(ctx); err != nil {
 			return ended(ctx, err)
 		}
-		defer func() { err = errors.Join(err, engine.Stop(context.WithoutCancel(ctx))) }()
+		defer func() {
+			if late := engine.Stop(context.WithoutCancel(ctx)); late != nil && err == nil {
+				err = errors.Join(errLate, late)
+			}
+		}()
 	}
 	published := make(chan error, 1)
 	go func() { published <- c.publish(ctx) }()

@@ -260,10 +260,11 @@ func (ev *evidence) judgeEvent(id uuid.UUID, t told, have uint64, st *state, v *
 	}
 }
 
-// judgeLives looks for processes that ended by themselves. One that found no database at its start may: it was started again.
+// judgeLives looks for processes that ended by themselves. One that found no database at its start
+// may: it was started again. So may one that was told to stop, and could not write its last outcomes.
 func (ev *evidence) judgeLives(v *verdict) {
 	for n, l := range ev.lives {
-		if l.ended != 0 && l.code != 0 && l.code != exitNotUp {
+		if l.ended != 0 && l.code != 0 && l.code != exitNotUp && l.code != exitLate {
 			v.wrong("process %d has ended by itself, with code %d: see %s", n, l.code, stderrOf(n))
 		}
 	}

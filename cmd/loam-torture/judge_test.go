@@ -310,6 +310,9 @@ func TestWhatIsExcused(t *testing.T) {
 		"a process that found no database at its start": func(s *story) {
 			s.ev.lives[2].code = exitNotUp
 		},
+		"a process that was told to stop with a full disk": func(s *story) {
+			s.ev.lives[2].code = exitLate
+		},
 		"a zombie's success that was refused": func(s *story) {
 			s.ran("mail.receipt", 1, 20, 25.01, "ok")
 			s.suspended(1, 21, 25, 22.9, 19.999)
