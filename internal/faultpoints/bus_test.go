@@ -28,7 +28,7 @@ var stream = []message{
 	{"acme", received, idGot, `{"n":1}`},
 	{"acme", received, idGot, `{"n":1}`},
 	{"globex", received, idEarly, `{"n":2}`},
-	{"acme", received, idOwn, `{"n":3}`},
+	{"acme", received, idOwn, `{"actor_id":null,"n":3,"tenant_id":"acme"}`}, // as its row has it
 	{"acme", "no name", "x", `{}`},
 	{"", "", "", "\x00 not JSON"},
 }
