@@ -4,4 +4,4 @@ package faultpoints_test
 
 // every how many points the faults happen: under the race detector SQLite, which is C translated to Go, is some thirty times
 // slower.
-const every = 60
+const every = 120
