@@ -82,7 +82,7 @@ const (
 	theRow = `(coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO UPDATE
 		SET status = excluded.status, attempts = excluded.attempts, last_error = excluded.last_error, origin = excluded.origin,
 		    claimed_at = NULL, next_attempt_at = NULL
-		WHERE event_queue.origin IS DISTINCT FROM excluded.origin
+		WHERE event_queue.origin IS DISTINCT FROM excluded.origin -- two write it at once
 		  AND event_queue.event_type IS NOT DISTINCT FROM excluded.event_type AND event_queue.payload IS NOT DISTINCT FROM excluded.payload`
 	aRow = `(origin) WHERE origin IS NOT NULL DO NOTHING`
 )
@@ -102,18 +102,18 @@ func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 	l.EventType, l.Payload, l.Headers = cleantext.Cut(l.EventType, reasonLimit), cleantext.Cut(l.Payload, letterText), cleantext.Cut(l.Headers, letterText)
 	var added int64
 	err := q.DB.InTxRetry(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		l := l
+		added = 0 // also of a try before
+		var there bool
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) > 0 FROM event_queue WHERE origin = $1`, l.Origin).Scan(&there); err != nil || there {
+			return err
+		}
 		if l.EventID != "" {
 			if added, err = q.insertLetter(ctx, tx, l, theRow); err != nil || added > 0 {
 				return err
 			}
-			var there bool
-			err := tx.QueryRowContext(ctx, `SELECT count(*) > 0 FROM event_queue WHERE origin = $1`, l.Origin).Scan(&there)
-			if err != nil || there {
-				return err
-			}
-			l.EventID = "" // it is another event's
 		}
+		l := l
+		l.EventID = "" // it is another event's
 		added, err = q.insertLetter(ctx, tx, l, aRow)
 		return err
 	})

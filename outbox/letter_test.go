@@ -2,7 +2,10 @@ package outbox_test
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -173,6 +176,56 @@ func TestLettersWithOneID(t *testing.T) {
 		}
 		if len(dead) != 2 || got["LOAM:1"] != `{"n":1}` || got["LOAM:2"] != `{"n":2}` || r.Count("loam.outbox.dead_lettered") != 2 {
 			t.Errorf("dead_lettered: %+v", dead)
+		}
+	})
+}
+
+// The second of them, which is without its id, comes again when the first, which has it, has been deleted: it is known by where
+// the bus has it.
+//
+// contract: N-03
+func TestALetterOutlivesAnother(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		r := rig.New(t, db)
+		first := outbox.Letter{Origin: "LOAM:1", EventID: "1", EventType: "odd", Payload: `{"n":1}`, Headers: "{}"}
+		second := first
+		second.Origin, second.Payload = "LOAM:2", `{"n":2}`
+		bury(t, r, first)
+		bury(t, r, second)
+		rig.Exec(t, db, `DELETE FROM event_queue WHERE origin = 'LOAM:1'`)
+		bury(t, r, second)
+		if dead := entries(t, r, outbox.DeadLettered); len(dead) != 1 || dead[0].Origin != "LOAM:2" || dead[0].EventID != "" {
+			t.Errorf("dead_lettered: %+v", dead)
+		}
+	})
+}
+
+// Consumers that hear of the same messages at once store each once.
+//
+// contract: N-03
+func TestLettersAtOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEach(t, func(t *testing.T, db *database.DB, _ *dbtest.Faults) {
+		r := rig.New(t, db)
+		const letters, consumers = 20, 4
+		var group sync.WaitGroup
+		for range consumers {
+			group.Go(func() {
+				for i := range letters {
+					l := outbox.Letter{Origin: fmt.Sprintf("LOAM:%d", i), EventID: strconv.Itoa(i), EventType: "odd", Payload: "{}", Headers: "{}"}
+					if i%2 == 1 {
+						l.EventID = ""
+					}
+					if err := r.Queue.DeadLetter(t.Context(), l); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if n, counted := len(entries(t, r, outbox.DeadLettered)), r.Count("loam.outbox.dead_lettered"); n != letters || counted != letters {
+			t.Errorf("%d letters, %d counted", n, counted)
 		}
 	})
 }

@@ -394,9 +394,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "a letter that comes again is a letter again", file: "outbox/inbox.go",
-		old: "WHERE event_queue.origin IS DISTINCT FROM excluded.origin\n\t\t  AND ",
-		new: "WHERE ",
-		pkg: "./outbox", run: "TestALetterIsRequeued",
+		old: "err != nil || there {",
+		new: "err != nil {",
+		pkg: "./outbox", run: "TestALetterOutlivesAnother",
 	},
 	{
 		name: "a letter hides another with its id", file: "outbox/inbox.go",
