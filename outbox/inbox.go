@@ -77,12 +77,13 @@ const (
 	letterText = 1 << 20
 )
 
-// What an insert does when a letter's event, or the letter itself, has a row.
+// What an insert does when a letter's event, or the letter itself, has a row. That it is another letter is asked once more, for
+// two who write one at the same time.
 const (
 	theRow = `(coalesce(tenant_id, ''), event_id) WHERE event_id IS NOT NULL DO UPDATE
 		SET status = excluded.status, attempts = excluded.attempts, last_error = excluded.last_error, origin = excluded.origin,
 		    claimed_at = NULL, next_attempt_at = NULL
-		WHERE event_queue.origin IS DISTINCT FROM excluded.origin -- two write it at once
+		WHERE event_queue.origin IS DISTINCT FROM excluded.origin
 		  AND event_queue.event_type IS NOT DISTINCT FROM excluded.event_type AND event_queue.payload IS NOT DISTINCT FROM excluded.payload`
 	aRow = `(origin) WHERE origin IS NOT NULL DO NOTHING`
 )
@@ -112,9 +113,9 @@ func (q *Queue) DeadLetter(ctx context.Context, l Letter) error {
 				return err
 			}
 		}
-		l := l
-		l.EventID = "" // it is another event's
-		added, err = q.insertLetter(ctx, tx, l, aRow)
+		nameless := l // l may be tried again
+		nameless.EventID = ""
+		added, err = q.insertLetter(ctx, tx, nameless, aRow)
 		return err
 	})
 	if err != nil {

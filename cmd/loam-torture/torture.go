@@ -161,12 +161,15 @@ func (a *arena) progress(ctx context.Context, began time.Time) (stop func()) {
 			case <-ctx.Done():
 				return
 			}
+			deliveries := "deliveries not counted: the database did not answer"
 			var pending, delivered int
-			_ = a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'pending'`).Scan(&pending)
-			_ = a.db.Read().QueryRowContext(ctx, `SELECT count(*) FROM event_deliveries WHERE status = 'delivered'`).Scan(&delivered)
+			if a.db.Read().QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE status = 'pending'), count(*) FILTER (WHERE status = 'delivered')
+				FROM event_deliveries`).Scan(&pending, &delivered) == nil {
+				deliveries = fmt.Sprintf("delivered=%d pending=%d", delivered, pending)
+			}
 			a.mu.Lock()
-			fmt.Fprintf(a.stderr, "%s kills=%d stops=%d full=%d restarts=%d delivered=%d pending=%d\n", since(began), a.counts["kill"],
-				a.counts["stop"], a.counts["full"], a.counts["restart"], delivered, pending)
+			fmt.Fprintf(a.stderr, "%s kills=%d stops=%d full=%d restarts=%d %s\n", since(began), a.counts["kill"],
+				a.counts["stop"], a.counts["full"], a.counts["restart"], deliveries)
 			a.mu.Unlock()
 		}
 	}()

@@ -399,6 +399,12 @@ var mutants = []mutant{
 		pkg: "./outbox", run: "TestALetterOutlivesAnother",
 	},
 	{
+		name: "two write one letter at once", file: "outbox/inbox.go",
+		old: "WHERE event_queue.origin IS DISTINCT FROM excluded.origin\n\t\t  AND ",
+		new: "WHERE ",
+		pkg: "./outbox", run: "TestLettersAtOnce", postgres: true,
+	},
+	{
 		name: "a letter hides another with its id", file: "outbox/inbox.go",
 		old: "\n\t\t  AND event_queue.event_type IS NOT DISTINCT FROM excluded.event_type AND event_queue.payload IS NOT DISTINCT FROM excluded.payload`",
 		new: "`",
